@@ -27,8 +27,8 @@ typedef struct qnn_isa_info {
     const char *name; /* folder name and symbol suffix */
     qnn_isa bits;     /* all that must be present (bundles below it included) */
 } qnn_isa_info;
-extern const qnn_isa_info
-    qnn_isa_list[]; /* weakest first; ends with name NULL; only those built in */
+/* Weakest first; ends with name NULL; only those built in. */
+extern const qnn_isa_info qnn_isa_list[];
 
 /* Pure: CPUID and XGETBV, every bit of every bundle checked. */
 qnn_isa qnn_isa_detect(void);
@@ -39,14 +39,17 @@ qnn_isa qnn_isa_detect(void);
  * How A is laid out for a microkernel. Both are blocks of at most mr rows:
  *   QNN_A_ROWS  element (i, p) at a[i * lda + p]: rows of K values (forward passes); any lda
  *   QNN_A_COLS  element (i, p) at a[p * mr + i]: one group of mr values per p (A transposed); mr as
- * in the descriptor, rows i >= m of a group exist and are ignored
+ *               in the descriptor, rows i >= m of a group exist and are ignored
  *
  * C[m x n] = (accumulate ? C : 0) + A[m x k] * B[k x n]
  *   b  packed: panels of nr columns; panel j holds [k][nr], columns past n are zero; panel stride
- * is given in elements c  row-major, ldc elements; only the m x n rectangle is read or written 1 <=
- * m <= mr, n >= 1 (the kernel walks the panels), k >= 1. b 64-byte aligned, a and c any alignment
- * of 4. Each element is one chain of additions over p = 0..k-1 in order (fused where the ISA has
- * it), started from C or from 0, so that the value never depends on m, n or on where the tile lies.
+ *      is given in elements
+ *   c  row-major, ldc elements; only the m x n rectangle is read or written
+ *   1 <= m <= mr, n >= 1 (the kernel walks the panels), k >= 1
+ *   b is 64-byte aligned, a and c have any alignment of 4
+ *
+ * Each element is one chain of additions over p = 0..k-1 in order (fused where the ISA has it),
+ * started from C or from 0, so that the value never depends on m, n or on where the tile lies.
  */
 typedef enum qnn_a_layout { QNN_A_ROWS, QNN_A_COLS } qnn_a_layout;
 
@@ -68,11 +71,11 @@ extern const qnn_gemm_f32_kernel *const qnn_gemm_f32_list[]; /* best first, refe
  * C[m x n] = (accumulate ? C : 0) + A[m x k] * B[k x n], exact in int32 on every ISA.
  *   a  u8, row-major, lda elements, any alignment; nothing past column k-1 is read
  *   b  packed by pack_panel of the same descriptor: panels of nr columns, each ceil(k / kr) groups
- * of [nr][kr] codes in the kernel's own order inside a group; bytes past k or n are zero; panel
- *      stride given in bytes; 64-byte aligned
+ *      of [nr][kr] codes in the kernel's own order inside a group; bytes past k or n are zero;
+ *      panel stride given in bytes; 64-byte aligned
  *   c  s32, row-major; only the m x n rectangle is read or written
  *   1 <= m <= mr, n >= 1, 1 <= k <= QNN_GEMM_MAX_K (255 * 128 * k must stay inside int32; the
- * caller keeps the sum over all its k-blocks inside too)
+ *   caller keeps the sum over all its k-blocks inside too)
  */
 #define QNN_GEMM_MAX_K 65536
 
@@ -108,8 +111,8 @@ typedef struct qnn_vec_kernel {
     const char *name;
     qnn_isa isa;
 
-    /* q = clamp(rne(x * inv_scale) + zp, qmin, qmax); +inf and large -> qmax, -inf -> qmin, NaN ->
-     * zp. 0 <= qmin <= zp <= qmax <= 255 */
+    /* q = clamp(rne(x * inv_scale) + zp, qmin, qmax); +inf and large -> qmax, -inf -> qmin,
+     * NaN -> zp. 0 <= qmin <= zp <= qmax <= 255 */
     void (*quantize_u8)(size_t n, const float *x, float inv_scale, int32_t zp, int32_t qmin,
                         int32_t qmax, uint8_t *q);
     /* x = scale * (q - zp) */
@@ -148,8 +151,7 @@ typedef struct qnn_vec_kernel {
     void (*axpby)(size_t n, float alpha, const float *x, int beta, float *y);
     /* y[j] += sum over i of x[i * ldx + j], i in order */
     void (*col_sum)(size_t rows, size_t n, const float *x, size_t ldx, float *y);
-    /* Sum of squares in double, eight partial sums by index mod 8, added 0..7 in order at the end.
-     */
+    /* sum of squares in double: eight partial sums by index mod 8, added 0..7 in order */
     double (*sum_squares)(size_t n, const float *x);
     /* m = b1 m + (1 - b1) g; v = b2 v + ((1 - b2) g) g; w -= step_size * m / (sqrt(v) / sqrt_bc2 +
      * eps), g = grad * g_scale + weight_decay * w. 1 - b is taken in float, so bias corrections

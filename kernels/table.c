@@ -30,7 +30,8 @@ const qnn_gemm_u8s8_kernel *const qnn_gemm_u8s8_list[] = {
 #if defined(QNN_BUILD_AVX2)
     &qnn_gemm_u8s8_avx2,
 #endif
-    &qnn_gemm_u8s8_ref,        NULL,
+    &qnn_gemm_u8s8_ref,
+    NULL,
 };
 
 const qnn_vec_kernel *const qnn_vec_list[] = {

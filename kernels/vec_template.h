@@ -23,6 +23,8 @@
 
 /* Before a loop whose arrays may be the same array: each element is read before it is written. */
 #if defined(__clang__)
+/* below -O2 it would warn that nothing was vectorised */
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define VEC_IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define VEC_IN_PLACE _Pragma("GCC ivdep")
@@ -79,8 +81,8 @@ static void fake_quant_bwd(size_t n, const float *x, float inv_scale, int32_t zp
         VEC_IN_PLACE
         for (size_t i = 0; i < n; i++) {
             const float r = vec_round(vec_bring(x[i] * inv_scale, below, above));
-            const float passed = r >= lo && r <= hi ? dy[i] : 0.0f;
-            dx[i] += passed;
+            const float passed = dy[i]; /* loaded always, or the loop keeps its branch */
+            dx[i] += r >= lo && r <= hi ? passed : 0.0f;
         }
     } else {
         VEC_IN_PLACE
@@ -174,8 +176,8 @@ static void clip_bwd(size_t n, const float *y, float lo, float hi, const float *
     if (beta) {
         VEC_IN_PLACE
         for (size_t i = 0; i < n; i++) {
-            const float passed = y[i] > lo && y[i] < hi ? dy[i] : 0.0f;
-            dx[i] += passed;
+            const float passed = dy[i];
+            dx[i] += y[i] > lo && y[i] < hi ? passed : 0.0f;
         }
     } else {
         VEC_IN_PLACE

@@ -46,4 +46,9 @@ typedef struct qnn_op {
 
 extern const qnn_op *const qnn_ops[QNN_OP_COUNT];
 
+/* Each is defined in lib/op/<name>.c. */
+extern const qnn_op qnn_op_input, qnn_op_conv2d, qnn_op_linear, qnn_op_batchnorm2d, qnn_op_clip, qnn_op_maxpool2d,
+    qnn_op_avgpool2d, qnn_op_global_avgpool, qnn_op_add, qnn_op_concat, qnn_op_flatten, qnn_op_softmax, qnn_op_dropout,
+    qnn_op_quantize, qnn_op_dequantize, qnn_op_fake_quant;
+
 #endif

@@ -1,10 +1,5 @@
-/* The table of operations, keyed by the enum, so that its order cannot drift. Each is defined in lib/op/<name>.c. */
+/* The table of operations, keyed by the enum, so that its order cannot drift. */
 #include "lib/op.h"
-
-extern const qnn_op qnn_op_input, qnn_op_conv2d, qnn_op_linear, qnn_op_batchnorm2d, qnn_op_clip,
-    qnn_op_maxpool2d, qnn_op_avgpool2d, qnn_op_global_avgpool, qnn_op_add, qnn_op_concat,
-    qnn_op_flatten, qnn_op_softmax, qnn_op_dropout, qnn_op_quantize, qnn_op_dequantize,
-    qnn_op_fake_quant;
 
 const qnn_op *const qnn_ops[QNN_OP_COUNT] = {
     [QNN_OP_INPUT] = &qnn_op_input,

@@ -54,16 +54,16 @@ static int may_share(const plan *pl, int i)
     const qnn_step *const s = &pl->p->step[i];
     int from;
 
-    if ((s->op->flags & QNN_OP_INPLACE) == 0 || pl->p->keep_all)
+    if ((s->flags & QNN_OP_INPLACE) == 0 || pl->p->keep_all)
         return 0;
     from = step_in(pl, i, 0);
     if (pl->p->step[from].input_index >= 0 || pl->n_reads[from] != 1 || pl->p->step[from].out_bytes != s->out_bytes)
         return 0;
     if (pl->p->step[from].needs_grad != s->needs_grad)
         return 0;
-    if (runs_backward(pl, from) && (pl->p->step[from].op->flags & QNN_OP_BWD_DST) != 0)
+    if (runs_backward(pl, from) && (pl->p->step[from].flags & QNN_OP_BWD_DST) != 0)
         return 0;
-    if (runs_backward(pl, i) && (s->op->flags & QNN_OP_BWD_SRC) != 0)
+    if (runs_backward(pl, i) && (s->flags & QNN_OP_BWD_SRC) != 0)
         return 0;
     return 1;
 }
@@ -83,13 +83,13 @@ static void find_lifetimes(plan *pl)
     for (int i = 0; i < pl->n; i++) {
         pl->root[i] = may_share(pl, i) ? pl->root[step_in(pl, i, 0)] : i;
         extend(pl, i, pl->p->keep_all ? forever : i);
-        if (runs_backward(pl, i) && (pl->p->step[i].op->flags & QNN_OP_BWD_DST) != 0)
+        if (runs_backward(pl, i) && (pl->p->step[i].flags & QNN_OP_BWD_DST) != 0)
             extend(pl, i, backward_time(pl, i));
         for (int k = 0; k < pl->p->step[i].n->n_in; k++) {
             const int from = step_in(pl, i, k);
 
             extend(pl, from, i);
-            if (runs_backward(pl, i) && (pl->p->step[i].op->flags & QNN_OP_BWD_SRC) != 0)
+            if (runs_backward(pl, i) && (pl->p->step[i].flags & QNN_OP_BWD_SRC) != 0)
                 extend(pl, from, backward_time(pl, i));
         }
     }

@@ -161,6 +161,7 @@ static qnn_status make_steps(qnn_program *p)
         s->p = p;
         s->id = i;
         s->op = op;
+        s->flags = op->flags;
         s->n = n;
         s->input_index = n->kind == QNN_OP_INPUT ? n_inputs++ : -1;
         s->out = s->dout = s->saved = QNN_NO_OFFSET;

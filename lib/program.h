@@ -15,6 +15,7 @@ struct qnn_step {
     qnn_program *p;
     qnn_node id;
     const qnn_op *op;
+    unsigned flags;            /* op->flags; prepare may take some back */
     const qnn_node_data *n;    /* training: the model's own node; inference: the program's private copy, see p->graph */
     const char *kernel;        /* what it runs, for people; static storage; NULL: none */
     void *packed;              /* op's own block, one allocation: packed weights and constants; NULL when training */

@@ -34,10 +34,11 @@ QNN_INLINE void tile(const size_t m, const size_t nv, const qnn_a_layout layout,
         row[i / 3] = a + i * lda;
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        acc[i][v] = accumulate ? _mm256_loadu_ps(c + i * ldc + v * LANES) : _mm256_setzero_ps();
+        for (size_t v = 0; v < nv; v++)
+            acc[i][v] = accumulate ? _mm256_loadu_ps(c + i * ldc + v * LANES) : _mm256_setzero_ps();
+    }
 
     for (; k > 0; k--) {
         __m256 bv[2];
@@ -69,10 +70,11 @@ QNN_INLINE void tile(const size_t m, const size_t nv, const qnn_a_layout layout,
     }
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        _mm256_storeu_ps(c + i * ldc + v * LANES, acc[i][v]);
+        for (size_t v = 0; v < nv; v++)
+            _mm256_storeu_ps(c + i * ldc + v * LANES, acc[i][v]);
+    }
 }
 
 QNN_INLINE void walk_panels(const size_t m, const qnn_a_layout layout, size_t n, size_t k,

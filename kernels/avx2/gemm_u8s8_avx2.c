@@ -70,11 +70,12 @@ QNN_INLINE void tile(const size_t m, const size_t nv, size_t groups, const uint8
         row[i / 3] = a + i * lda;
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        acc[i][v] = accumulate ? _mm256_loadu_si256((const __m256i *)(c + i * ldc + v * LANES))
-                               : _mm256_setzero_si256();
+        for (size_t v = 0; v < nv; v++)
+            acc[i][v] = accumulate ? _mm256_loadu_si256((const __m256i *)(c + i * ldc + v * LANES))
+                                   : _mm256_setzero_si256();
+    }
 
     for (; groups > 0; groups--) {
         load_b(nv, b, bv);
@@ -92,10 +93,11 @@ QNN_INLINE void tile(const size_t m, const size_t nv, size_t groups, const uint8
     }
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        _mm256_storeu_si256((__m256i *)(c + i * ldc + v * LANES), acc[i][v]);
+        for (size_t v = 0; v < nv; v++)
+            _mm256_storeu_si256((__m256i *)(c + i * ldc + v * LANES), acc[i][v]);
+    }
 }
 
 QNN_INLINE void walk_panels(const size_t m, size_t n, size_t groups, const uint8_t *a, size_t lda,

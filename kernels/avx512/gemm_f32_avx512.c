@@ -23,8 +23,7 @@ enum {
     AHEAD = 8 * NR /* floats of B fetched ahead: eight steps, about a hundred cycles */
 };
 
-/* m x (nv vectors) of C; m, nv and layout are constants; last masks the columns of the last vector.
- */
+/* m x (nv vectors) of C; m, nv, layout are constants; last masks the columns of the last vector. */
 QNN_INLINE void tile(const size_t m, const size_t nv, const qnn_a_layout layout, size_t k,
                      const float *a, size_t lda, const float *b, float *c, size_t ldc,
                      __mmask16 last, int accumulate)
@@ -38,11 +37,12 @@ QNN_INLINE void tile(const size_t m, const size_t nv, const qnn_a_layout layout,
         row[i / 3] = a + i * lda;
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        acc[i][v] = accumulate ? _mm512_maskz_loadu_ps(mask[v], c + i * ldc + v * LANES)
-                               : _mm512_setzero_ps();
+        for (size_t v = 0; v < nv; v++)
+            acc[i][v] = accumulate ? _mm512_maskz_loadu_ps(mask[v], c + i * ldc + v * LANES)
+                                   : _mm512_setzero_ps();
+    }
 
     for (; k > 0; k--) {
         __m512 bv[2];
@@ -75,10 +75,11 @@ QNN_INLINE void tile(const size_t m, const size_t nv, const qnn_a_layout layout,
     }
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        _mm512_mask_storeu_ps(c + i * ldc + v * LANES, mask[v], acc[i][v]);
+        for (size_t v = 0; v < nv; v++)
+            _mm512_mask_storeu_ps(c + i * ldc + v * LANES, mask[v], acc[i][v]);
+    }
 }
 
 QNN_INLINE void walk_panels(const size_t m, const qnn_a_layout layout, size_t n, size_t k,

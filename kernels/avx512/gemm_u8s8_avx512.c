@@ -74,11 +74,12 @@ QNN_INLINE void tile(const size_t m, const size_t nv, size_t groups, const uint8
         row[i / 3] = a + i * lda;
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        acc[i][v] = accumulate ? _mm512_maskz_loadu_epi32(mask[v], c + i * ldc + v * LANES)
-                               : _mm512_setzero_si512();
+        for (size_t v = 0; v < nv; v++)
+            acc[i][v] = accumulate ? _mm512_maskz_loadu_epi32(mask[v], c + i * ldc + v * LANES)
+                                   : _mm512_setzero_si512();
+    }
 
     for (; groups > 0; groups--) {
         load_b(nv, b, bv);
@@ -98,10 +99,11 @@ QNN_INLINE void tile(const size_t m, const size_t nv, size_t groups, const uint8
     }
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        _mm512_mask_storeu_epi32(c + i * ldc + v * LANES, mask[v], acc[i][v]);
+        for (size_t v = 0; v < nv; v++)
+            _mm512_mask_storeu_epi32(c + i * ldc + v * LANES, mask[v], acc[i][v]);
+    }
 }
 
 QNN_INLINE void walk_panels(const size_t m, size_t n, size_t groups, const uint8_t *a, size_t lda,

@@ -34,8 +34,7 @@ QNN_INLINE int32_t load_group(const uint8_t *a)
     return group;
 }
 
-/* As _mm512_dpbusd_epi32. The intrinsic makes gcc 12 spill half of the accumulators in every step.
- */
+/* As _mm512_dpbusd_epi32, which makes gcc 12 spill half of the accumulators in every step. */
 QNN_INLINE void add_products(__m512i *acc, __m512i a, __m512i b)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(a), "v"(b));
@@ -54,11 +53,12 @@ QNN_INLINE void tile(const size_t m, const size_t nv, size_t groups, const uint8
         row[i / 3] = a + i * lda;
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        acc[i][v] = accumulate ? _mm512_maskz_loadu_epi32(mask[v], c + i * ldc + v * LANES)
-                               : _mm512_setzero_si512();
+        for (size_t v = 0; v < nv; v++)
+            acc[i][v] = accumulate ? _mm512_maskz_loadu_epi32(mask[v], c + i * ldc + v * LANES)
+                                   : _mm512_setzero_si512();
+    }
 
     for (; groups > 0; groups--) {
         QNN_UNROLL
@@ -83,10 +83,11 @@ QNN_INLINE void tile(const size_t m, const size_t nv, size_t groups, const uint8
     }
 
     QNN_UNROLL
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++) {
         QNN_UNROLL
-    for (size_t v = 0; v < nv; v++)
-        _mm512_mask_storeu_epi32(c + i * ldc + v * LANES, mask[v], acc[i][v]);
+        for (size_t v = 0; v < nv; v++)
+            _mm512_mask_storeu_epi32(c + i * ldc + v * LANES, mask[v], acc[i][v]);
+    }
 }
 
 QNN_INLINE void walk_panels(const size_t m, size_t n, size_t groups, const uint8_t *a, size_t lda,

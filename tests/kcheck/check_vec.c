@@ -313,8 +313,8 @@ static int test_adam(const qnn_vec_kernel *v, const kc_case *t)
     const float g_scale = t->k & 1 ? 0.125f : 1.0f, decay = t->k & 2 ? 0.01f : 0.0f;
     const float b1 = 0.9f, b2 = 0.999f, eps = 1e-8f, step = 0.003f, bc2 = 0.0316f;
     const float *const grad = take_moderate(t->n);
-    float *const w = take_moderate(t->n), *const m = take_moderate(t->n),
-                 *const s = take_moderate(t->n);
+    float *const w = take_moderate(t->n), *const m = take_moderate(t->n);
+    float *const s = take_moderate(t->n);
     for (size_t i = 0; i < t->n; i++)
         s[i] = fabsf(s[i]);
     float *const want_w = take_copy(w, t->n), *const want_m = take_copy(m, t->n);
@@ -350,8 +350,8 @@ static int test_sgd(const qnn_vec_kernel *v, const kc_case *t)
 
 static int test_max_u8(const qnn_vec_kernel *v, const kc_case *t)
 {
-    uint8_t *const x = kc_take(t->n, 1), *const dst = kc_take(t->n, 1),
-                   *const want = kc_take(t->n, 1);
+    uint8_t *const x = kc_take(t->n, 1), *const dst = kc_take(t->n, 1);
+    uint8_t *const want = kc_take(t->n, 1);
     kc_fill_u8(x, t->n);
     kc_fill_u8(dst, t->n);
     for (size_t i = 0; i < t->n; i++)
@@ -390,16 +390,16 @@ static uint16_t model_half(float x)
     if (magnitude >= 65520.0)
         return (uint16_t)(sign | 0x7c00);
     const int exponent = magnitude < 0x1p-14 ? -14 : ilogb(magnitude);
-    const double steps =
-        rint(ldexp(magnitude, 10 - exponent)); /* 1024..2048, less when subnormal */
+    /* 1024..2048, less when subnormal */
+    const double steps = rint(ldexp(magnitude, 10 - exponent));
     return (uint16_t)(sign + (uint16_t)steps + (exponent + 14) * 1024);
 }
 
 static int test_f32_to_f16(const qnn_vec_kernel *v, const kc_case *t)
 {
     float *const x = take_any(t->n, t->k & 1 ? 70000.0f : 1e-4f);
-    for (size_t i = 0; i < t->n;
-         i++) /* every second: a half, the middle to the next, or beside it */
+    /* every second: a half, the middle to the next, or beside it */
+    for (size_t i = 0; i < t->n; i++)
         if (kc_random() & 1) {
             const uint32_t middle = kc_bits((float)half_value((uint16_t)(kc_random() % 0x7c00)));
             x[i] = kc_float(middle + 0x1000 * (kc_random() & 1) + kc_random() % 3 - 1);
@@ -438,8 +438,8 @@ static uint16_t model_bfloat(float x)
         return (uint16_t)(below | 0x40);
     if (isinf(x))
         return (uint16_t)below;
-    const double low = (double)kc_float(below << 16),
-                 high_finite = (double)kc_float((below + 1) << 16);
+    const double low = (double)kc_float(below << 16);
+    const double high_finite = (double)kc_float((below + 1) << 16);
     /* past the largest the next step is infinity; its distance counts as that of the next power */
     const double high = isinf(high_finite) ? copysign(0x1p128, low) : high_finite;
     const double to_low = fabs((double)x - low), to_high = fabs(high - (double)x);
@@ -568,8 +568,7 @@ static int run_shape(const qnn_vec_kernel *v, const char *routine, size_t rows, 
     return kc_run_case(run, &c);
 }
 
-/* Every n up to past two of the widest steps, and some beyond; every variant; both guarded sides.
- */
+/* Every n past two of the widest steps, and some beyond; every variant; both guarded sides. */
 static int sweep(const kc_options *o, const qnn_vec_kernel *v, const char *routine, int has_rows)
 {
     enum { N_SMALL = 100, N_VARIANTS = 8 };

@@ -40,8 +40,7 @@ typedef int kc_case_fn(const kc_case *c);
 /* Runs one case: resets the buffers, seeds the generator, catches signals, checks canaries, counts,
  * and prints a failure with the command that repeats it. Returns 0 when all is well. */
 int kc_run_case(kc_case_fn *fn, const kc_case *c);
-/* While quiet, failures are not printed (the self-test expects them). The text of the last one is
- * kept. */
+/* While quiet, failures are not printed (the self-test expects them); the last text is kept. */
 void kc_set_quiet(int is_quiet);
 const char *kc_last_note(void);
 size_t kc_n_cases(void);
@@ -64,12 +63,10 @@ void kc_fill_u8(uint8_t *x, size_t n);
 void kc_fill_s8(int8_t *x, size_t n);
 /* Moderate floats, products and sums stay finite. */
 void kc_fill_f32(float *x, size_t n);
-/* Anything: ties, their neighbours, huge, subnormal, -0, infinities, NaN. limit scales the moderate
- * part. */
+/* Ties, their neighbours, huge, subnormal, -0, infinities, NaN. limit scales the moderate part. */
 void kc_fill_f32_any(float *x, size_t n, float limit);
 
-/* Bytes equal over the whole buffer; unit is the element size used in the message. Return 0 when
- * equal. */
+/* Returns 0 when equal over the whole buffer; unit is the element size used in the message. */
 int kc_same(const char *what, const void *want, const void *got, size_t bytes, size_t unit);
 /* Bits equal, or both NaN. */
 int kc_same_f32(const char *what, const float *want, const float *got, size_t n);

@@ -1,5 +1,5 @@
 /*
- * kernels that are wrong on purpose, each of which the checks must catch; and the references under
+ * Kernels that are wrong on purpose, each of which the checks must catch; and the references under
  * the same options, which must pass. Each fault is one that a real kernel could have.
  */
 #include "tests/kcheck/kcheck.h"
@@ -267,8 +267,7 @@ static void f16_truncates(size_t n, const float *x, uint16_t *h)
     ref_vec()->f32_to_f16(n, x, h);
     for (size_t i = 0; i < n; i++)
         if (fabsf(x[i]) > 0x1p-14f && fabsf(x[i]) < 65504.0f)
-            h[i] =
-                (uint16_t)((h[i] & 0x8000) | (((kc_bits(x[i]) & 0x7fffffff) - 0x38000000) >> 13));
+            h[i] = (uint16_t)((h[i] & 0x8000) | ((kc_bits(x[i]) & 0x7fffffff) - 0x38000000) >> 13);
 }
 
 /* ---- the test ------------------------------------------------------------------------------ */
@@ -351,8 +350,8 @@ static int check_f32(const kc_options *o)
 
 static int check_vec(const kc_options *o)
 {
-    qnn_vec_kernel away = *ref_vec(), nan = away, whole = away, tail = away, order = away,
-                   half = away;
+    qnn_vec_kernel away = *ref_vec(), nan = away, whole = away;
+    qnn_vec_kernel tail = away, order = away, half = away;
     away.quantize_u8 = quantize_rounds_half_away;
     nan.quantize_u8 = quantize_nan_to_qmin;
     whole.quantize_u8 = quantize_writes_whole_vectors;
