@@ -58,25 +58,27 @@ static job make_job(const qnn_exec *x, const qnn_step *s)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* The larger of a running maximum and cell k's value. */
-static inline void take(float value, int32_t k, float *largest, int32_t *chosen)
-{
-    const int is_taken = (value > *largest) | (value != value);
+/* The running maximum of one channel and the cell that holds it. */
+typedef struct best {
+    float value;
+    int32_t cell;
+} best;
 
-    *largest = is_taken ? value : *largest;
-    *chosen = is_taken ? k : *chosen;
+static inline best take(best b, float value, int32_t cell)
+{
+    const int is_taken = (value > b.value) | (value != value);
+
+    b.value = is_taken ? value : b.value;
+    b.cell = is_taken ? cell : b.cell;
+    return b;
 }
 
-/* One channel of a 2 x 2 window: a b above c d. */
-static inline int32_t take_2x2(float a, float b, float c, float d, float *dst)
+/* A 2 x 2 window: a b above c d. */
+static inline best take_2x2(float a, float b, float c, float d)
 {
-    int32_t chosen = 0;
+    const best first = {a, 0};
 
-    *dst = a;
-    take(b, 1, dst, &chosen);
-    take(c, 2, dst, &chosen);
-    take(d, 3, dst, &chosen);
-    return chosen;
+    return take(take(take(first, b, 1), c, 2), d, 3);
 }
 
 static void window_2x2(size_t c, const float *restrict top, const float *restrict bottom,
@@ -85,10 +87,18 @@ static void window_2x2(size_t c, const float *restrict top, const float *restric
     size_t k = 0;
 
     for (; k + LANES <= c; k += LANES)
-        for (size_t l = k; l < k + LANES; l++)
-            which[l] = (uint8_t)take_2x2(top[l], top[c + l], bottom[l], bottom[c + l], &dst[l]);
-    for (; k < c; k++)
-        which[k] = (uint8_t)take_2x2(top[k], top[c + k], bottom[k], bottom[c + k], &dst[k]);
+        for (size_t l = k; l < k + LANES; l++) {
+            const best b = take_2x2(top[l], top[c + l], bottom[l], bottom[c + l]);
+
+            dst[l] = b.value;
+            which[l] = (uint8_t)b.cell;
+        }
+    for (; k < c; k++) {
+        const best b = take_2x2(top[k], top[c + k], bottom[k], bottom[c + k]);
+
+        dst[k] = b.value;
+        which[k] = (uint8_t)b.cell;
+    }
 }
 
 static void window_2x2_value(size_t c, const float *restrict top, const float *restrict bottom,
@@ -98,12 +108,12 @@ static void window_2x2_value(size_t c, const float *restrict top, const float *r
 
     for (; k + LANES <= c; k += LANES)
         for (size_t l = k; l < k + LANES; l++)
-            (void)take_2x2(top[l], top[c + l], bottom[l], bottom[c + l], &dst[l]);
+            dst[l] = take_2x2(top[l], top[c + l], bottom[l], bottom[c + l]).value;
     for (; k < c; k++)
-        (void)take_2x2(top[k], top[c + k], bottom[k], bottom[c + k], &dst[k]);
+        dst[k] = take_2x2(top[k], top[c + k], bottom[k], bottom[c + k]).value;
 }
 
-/* Cell number cell joins a window whose maximum so far is in dst. */
+/* A cell joins a window whose best so far is in dst and which. */
 static void join(size_t c, const float *restrict x, int32_t cell, float *restrict dst,
                  uint8_t *restrict which)
 {
@@ -111,16 +121,16 @@ static void join(size_t c, const float *restrict x, int32_t cell, float *restric
 
     for (; k + LANES <= c; k += LANES)
         for (size_t l = k; l < k + LANES; l++) {
-            int32_t chosen = which[l];
+            const best b = take((best){dst[l], which[l]}, x[l], cell);
 
-            take(x[l], cell, &dst[l], &chosen);
-            which[l] = (uint8_t)chosen;
+            dst[l] = b.value;
+            which[l] = (uint8_t)b.cell;
         }
     for (; k < c; k++) {
-        int32_t chosen = which[k];
+        const best b = take((best){dst[k], which[k]}, x[k], cell);
 
-        take(x[k], cell, &dst[k], &chosen);
-        which[k] = (uint8_t)chosen;
+        dst[k] = b.value;
+        which[k] = (uint8_t)b.cell;
     }
 }
 
@@ -206,6 +216,11 @@ static void forward(qnn_exec *x, const qnn_step *s)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+static inline float pass_if(int32_t chosen, int32_t cell, float dy)
+{
+    return chosen == cell ? dy : 0.0f;
+}
+
 /* dx (+)= dy in the channels that chose this cell. */
 static void spread(size_t c, const uint8_t *restrict which, int32_t cell, const float *restrict dy,
                    int beta, float *restrict dx)
@@ -214,23 +229,18 @@ static void spread(size_t c, const uint8_t *restrict which, int32_t cell, const 
 
     for (; k + LANES <= c; k += LANES) {
         int32_t chosen[LANES];
-        float passed[LANES];
 
         for (size_t l = 0; l < LANES; l++)
             chosen[l] = which[k + l];
-        for (size_t l = 0; l < LANES; l++)
-            passed[l] = chosen[l] == cell ? dy[k + l] : 0.0f;
         if (beta)
             for (size_t l = 0; l < LANES; l++)
-                dx[k + l] += passed[l];
+                dx[k + l] += pass_if(chosen[l], cell, dy[k + l]);
         else
-            memcpy(dx + k, passed, sizeof passed);
+            for (size_t l = 0; l < LANES; l++)
+                dx[k + l] = pass_if(chosen[l], cell, dy[k + l]);
     }
-    for (; k < c; k++) {
-        const float passed = which[k] == cell ? dy[k] : 0.0f;
-
-        dx[k] = beta ? dx[k] + passed : passed;
-    }
+    for (; k < c; k++)
+        dx[k] = (beta ? dx[k] : 0.0f) + pass_if(which[k], cell, dy[k]);
 }
 
 /* Task: one row of d(input), gathered from the windows that hold it. */

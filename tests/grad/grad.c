@@ -290,7 +290,7 @@ static qnn_node add_network(qnn_model *m)
     const qnn_node wide = qnn_clip(m, qnn_concat(m, both, 2, "both"), "clip", -1e6f, 1e6f);
     const qnn_node small = qnn_avgpool2d(m, wide, "pool", 2, 2);
     const qnn_node c = qnn_conv2d(
-        m, small, "conv3", &(qnn_conv2d_opts){.filters = 8, .kernel = 3, .stride = 2, .groups = 2});
+        m, small, "conv3", &(qnn_conv2d_opts){.filters = 8, .kernel = 3, .pad = 1, .groups = 2});
     const qnn_node row =
         qnn_flatten(m, qnn_global_avgpool(m, qnn_batchnorm2d(m, c, "bn2", NULL), "mean"), "flat");
     const qnn_node logits = qnn_linear(
