@@ -45,7 +45,7 @@ OPT_debug   := -Og -g3
 OPT_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 OPT_tsan    := -O1 -g -fsanitize=thread
 # The loops of the reference kernels are what a compiler vectorises.
-OPT_KERNELS := $(if $(filter release,$(CONFIG)),-O3)
+OPT_KERNELS := $(if $(filter release,$(CONFIG)),-O3,-O2) -fno-math-errno
 
 # -ffp-contract=off: results must not depend on whether the target has FMA. -fPIC: one set of objects for
 # the archive and the shared library.

@@ -64,48 +64,67 @@ static void copy_taps(const qnn_conv_view *v, const unsigned char *row, ptrdiff_
     }
 }
 
-/* Columns c0.. of one row of the matrix: output pixel (oy, ox) of the image at img. */
-static void gather_row(const qnn_conv_view *v, const unsigned char *img, size_t oy, size_t ox, size_t c0, size_t nc, unsigned char *dst)
+/* Short copies are most of a gather's work: without the call they cost a few instructions. */
+static inline void copy_bytes(unsigned char *dst, const unsigned char *src, size_t n)
 {
-    const size_t run = v->kw * v->cg;
+    if (n > 64) {
+        memcpy(dst, src, n);
+    } else if (n >= 16) {
+        for (size_t i = 0; i + 16 < n; i += 16)
+            memcpy(dst + i, src + i, 16);
+        memcpy(dst + n - 16, src + n - 16, 16); /* overlaps what is there already */
+    } else if (n >= 8) {
+        memcpy(dst, src, 8);
+        memcpy(dst + n - 8, src + n - 8, 8);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            dst[i] = src[i];
+    }
+}
+
+/* One row of taps (kernel row `tap`), elements first..first+len-1 of it, for n pixels of output row oy from column ox on. */
+static void gather_taps(const qnn_conv_view *v, const unsigned char *img, size_t oy, size_t ox, size_t n, size_t tap, size_t first, size_t len,
+                        unsigned char *dst, size_t ld)
+{
+    const ptrdiff_t y = (ptrdiff_t)(oy * v->sh + tap * v->dh) - v->pt, up_h = (ptrdiff_t)v->up_h;
     const int is_run = v->dw == 1 && v->cg == v->c && v->up_w == 1;
-    const ptrdiff_t y0 = (ptrdiff_t)(oy * v->sh) - v->pt, x0 = (ptrdiff_t)(ox * v->sw) - v->pl;
+    const size_t bytes = len * v->size, pixel = v->c * v->size;
+    const unsigned char *row;
+    ptrdiff_t x0 = (ptrdiff_t)(ox * v->sw) - v->pl;
 
-    while (nc > 0) {
-        const size_t tap = c0 / run, first = c0 % run, len = run - first < nc ? run - first : nc;
-        const ptrdiff_t y = y0 + (ptrdiff_t)(tap * v->dh);
-
-        if (y < 0 || y % (ptrdiff_t)v->up_h != 0 || y / (ptrdiff_t)v->up_h >= (ptrdiff_t)v->h) {
-            memset(dst, v->fill, len * v->size);
-        } else {
-            const unsigned char *const row = img + (size_t)y / v->up_h * v->w * v->c * v->size;
-
-            if (is_run)
-                copy_run(v, row, x0, first, len, dst);
-            else
-                copy_taps(v, row, x0, first, len, dst);
-        }
-        dst += len * v->size;
-        c0 += len;
-        nc -= len;
+    if (y < 0 || (up_h > 1 && y % up_h != 0) || y / up_h >= (ptrdiff_t)v->h) {
+        for (size_t i = 0; i < n; i++, dst += ld)
+            memset(dst, v->fill, bytes);
+        return;
+    }
+    row = img + (size_t)(y / up_h) * v->w * pixel;
+    for (size_t i = 0; i < n; i++, dst += ld, x0 += (ptrdiff_t)v->sw) {
+        if (!is_run)
+            copy_taps(v, row, x0, first, len, dst);
+        else if (x0 >= 0 && x0 + (ptrdiff_t)v->kw <= (ptrdiff_t)v->w)
+            copy_bytes(dst, row + (size_t)x0 * pixel + first * v->size, bytes);
+        else
+            copy_run(v, row, x0, first, len, dst);
     }
 }
 
 static void gather(const qnn_conv_view *v, size_t r0, size_t nr, size_t c0, size_t nc, unsigned char *dst, size_t ld)
 {
-    const size_t pixels = v->oh * v->ow, image = v->h * v->w * v->c * v->size;
-    size_t ox = r0 % v->ow, oy = r0 / v->ow % v->oh;
-    const unsigned char *img = v->data + r0 / pixels * image;
+    const size_t pixels = v->oh * v->ow, image = v->h * v->w * v->c * v->size, run = v->kw * v->cg;
 
-    for (size_t i = 0; i < nr; i++, dst += ld) {
-        gather_row(v, img, oy, ox, c0, nc, dst);
-        if (++ox == v->ow) {
-            ox = 0;
-            if (++oy == v->oh) {
-                oy = 0;
-                img += image;
-            }
+    while (nr > 0) { /* a piece of one output row at a time */
+        const size_t ox = r0 % v->ow, oy = r0 / v->ow % v->oh, n = v->ow - ox < nr ? v->ow - ox : nr;
+        const unsigned char *const img = v->data + r0 / pixels * image;
+
+        for (size_t c = c0; c < c0 + nc;) {
+            const size_t first = c % run, len = run - first < c0 + nc - c ? run - first : c0 + nc - c;
+
+            gather_taps(v, img, oy, ox, n, c / run, first, len, dst + (c - c0) * v->size, ld);
+            c += len;
         }
+        r0 += n;
+        nr -= n;
+        dst += n * ld;
     }
 }
 

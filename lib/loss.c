@@ -8,7 +8,7 @@ static float largest(const float *x, size_t n)
     float max = x[0];
 
     for (size_t i = 1; i < n; i++)
-        if (!(x[i] <= max)) /* a NaN is taken over, and stays */
+        if (x[i] > max)
             max = x[i];
     return max;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/argmax.h"
 #include "lib/internal.h"
 
 struct qnn_confusion {
@@ -74,20 +75,6 @@ qnn_status qnn_confusion_add(qnn_confusion *c, const int32_t *predicted, const i
     return QNN_OK;
 }
 
-/* First largest; 0 when there is a NaN. */
-static int arg_max(const float *x, int n)
-{
-    int best = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (isnan(x[i]))
-            return 0;
-        if (x[i] > x[best])
-            best = i;
-    }
-    return best;
-}
-
 qnn_status qnn_confusion_add_logits(qnn_confusion *c, const float *logits, const int32_t *labels,
                                     int n)
 {
@@ -96,7 +83,7 @@ qnn_status qnn_confusion_add_logits(qnn_confusion *c, const float *logits, const
     QNN_TRY(check_classes(c, "label", labels, n));
     QNN_RETURN_IF(c->ctx, n > 0 && logits == NULL, QNN_ERR_ARG, "the scores are NULL");
     for (int i = 0; i < n; i++)
-        ++*cell(c, labels[i], arg_max(logits + (size_t)i * (size_t)c->n_classes, c->n_classes));
+        ++*cell(c, labels[i], qnn_arg_max(logits + (size_t)i * (size_t)c->n_classes, c->n_classes));
     return QNN_OK;
 }
 

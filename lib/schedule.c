@@ -27,13 +27,15 @@ float qnn_plateau_step(qnn_plateau *p, double metric, float lr)
 
     if (o->factor == 0.0f)
         return lr;
-    if (!p->started || metric < p->best * (1.0 - (double)o->threshold)) {
+    if (!p->started)
+        p->best = INFINITY; /* a structure that its owner only cleared works too */
+    p->started = 1;
+    if (metric < p->best * (1.0 - (double)o->threshold)) {
         p->best = metric;
         p->n_bad = 0;
     } else {
         p->n_bad++;
     }
-    p->started = 1;
     if (p->n_cooldown > 0) {
         p->n_cooldown--;
         p->n_bad = 0;

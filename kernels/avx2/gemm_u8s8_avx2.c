@@ -10,6 +10,8 @@
  * and 4 additions per row and two vectors, plus 2 operations on A: about 2.8 cycles per row on
  * three vector ports. A last panel narrower than its vectors goes through a tile on the stack; at
  * most 8 columns compute one vector instead of two.
+ * Measured on one core of a Xeon (family 6, model 207), gcc 12, December 2026: 52 GMAC/s at 4 x
+ * 256 x 512.
  */
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__) || !defined(__BMI2__)
 #error "kernels/avx2 must be compiled with ISA_CFLAGS_avx2 (see Makefile)"

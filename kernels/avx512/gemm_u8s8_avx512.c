@@ -11,6 +11,8 @@
  * and 4 additions per row and two vectors, plus 2 operations on A: 5 cycles per row on two vector
  * ports. Columns past n are masked; a last panel of at most 16 columns computes one vector instead
  * of two.
+ * Measured on one core of a Xeon (family 6, model 207), gcc 12, December 2026: 73 GMAC/s at 10
+ * x 256 x 512.
  */
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__) || !defined(__BMI2__) ||         \
     !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) ||                   \

@@ -14,7 +14,7 @@ typedef struct job {
     size_t total;
     uint64_t key;
     uint64_t threshold; /* an element whose 32 random bits lie below is dropped */
-    float keep_scale;
+    float factor[2];    /* of a dropped and of a kept element */
     int beta;
 } job;
 
@@ -42,7 +42,7 @@ static void apply_chunk(void *arg, size_t i, int thread)
     (void)thread;
     for (size_t k = begin; k < end; k++) {
         const int is_kept = mix(j->key + k * 0x9e3779b97f4a7c15u) >> 32 >= j->threshold;
-        const float y = is_kept ? j->src[k] * j->keep_scale : 0.0f;
+        const float y = j->src[k] * j->factor[is_kept]; /* a branch would be guessed wrong */
 
         j->dst[k] = j->beta ? j->dst[k] + y : y;
     }
@@ -55,7 +55,7 @@ static void apply(qnn_exec *x, const qnn_step *s, const float *src, float *dst, 
 
     j.key = mix(x->seed + mix((uint64_t)s->id + 1));
     j.threshold = (uint64_t)((double)s->n->a.p * 4294967296.0);
-    j.keep_scale = 1.0f / (1.0f - s->n->a.p);
+    j.factor[1] = 1.0f / (1.0f - s->n->a.p);
     qnn_ctx__parallel(x->ctx, qnn_chunk__count(j.total), apply_chunk, &j);
 }
 

@@ -45,8 +45,9 @@ static qnn_status infer(qnn_model *m, qnn_node_data *n)
 
 static grid make_grid(const float *range)
 {
-    /* a range from a file may be anything */
-    grid g = {1.0f, 1.0f, 0, range[COUNT] > 0.0f && range[MIN] <= range[MAX]};
+    /* A range from a file may be anything. */
+    const int is_on = range[COUNT] > 0.0f && isfinite(range[MIN]) && isfinite(range[MAX]);
+    grid g = {1.0f, 1.0f, 0, is_on};
 
     if (g.is_on)
         qnn_qparams__affine(range[MIN], range[MAX], 0, QMAX, &g.scale, &g.zero_point);

@@ -19,6 +19,13 @@
 #define GRADIENT_BOUND 1e-4
 #define ADAM_BOUND 1e-4
 
+/*
+ * Parameters after ten Adam steps on the whole network are compared by their absolute difference. Adam divides by the gradient's own size,
+ * so an element whose gradient is near zero moves by the rate times a sign that rounding decides: PyTorch's float32 run of this very case
+ * is up to 1.6e-3 (absolute) away from its double run; ten steps at 1e-3 move a parameter by at most 1e-2.
+ */
+typedef enum measure { RELATIVE, ABSOLUTE } measure;
+
 static const char *filter = "";
 static int n_run, n_failed;
 
@@ -57,7 +64,8 @@ static const float *need(const qnn_st *st, const char *group, const char *name, 
 }
 
 /* stride: got is read at every stride-th element (the network's tensors are sampled). */
-static void compare(const char *group, const char *name, const float *got, size_t stride, const float *want, size_t n, double bound)
+static void compare_by(measure how, const char *group, const char *name, const float *got, size_t stride, const float *want, size_t n,
+                       double bound)
 {
     double largest = 0, worst = 0, rel;
     size_t at = 0;
@@ -72,7 +80,7 @@ static void compare(const char *group, const char *name, const float *got, size_
             at = i;
         }
     }
-    rel = largest > 0 ? worst / largest : worst;
+    rel = how == RELATIVE && largest > 0 ? worst / largest : worst;
     n_run++;
     if (!(rel <= bound)) {
         n_failed++;
@@ -81,6 +89,11 @@ static void compare(const char *group, const char *name, const float *got, size_
     } else {
         printf("ok   %-30s %-14s max difference %.2e (bound %.0e)\n", group, name, rel, bound);
     }
+}
+
+static void compare(const char *group, const char *name, const float *got, size_t stride, const float *want, size_t n, double bound)
+{
+    compare_by(RELATIVE, group, name, got, stride, want, n, bound);
 }
 
 /* ---- ops -------------------------------------------------------------------------------------------------------------------- */
@@ -458,7 +471,7 @@ static void run_network(qnn_ctx *ctx, const qnn_st *st)
         snprintf(name, sizeof name, "%s.%s", layers[i / 2], i % 2 == 0 ? "weight" : "bias");
         OK(ctx, qnn_model_param(m, qnn_model_find_param(m, name), &info));
         want = need(st, "after", name, &count);
-        compare("network-after-ten-steps", name, info.data, sample_stride(info.count), want, count, ADAM_BOUND);
+        compare_by(ABSOLUTE, "network-after-ten-steps", name, info.data, sample_stride(info.count), want, count, ADAM_BOUND);
     }
     qnn_trainer_free(t);
     qnn_model_free(m);

@@ -195,7 +195,7 @@ def sample(a):
     """At most SAMPLES elements, evenly spread over the flat array."""
     flat = np.ascontiguousarray(a).reshape(-1)
     step = max(1, len(flat) // SAMPLES)
-    return flat[::step][:SAMPLES]
+    return flat[::step][:SAMPLES].copy()  # the gradients behind it are overwritten by the next step
 
 
 net = Net()

@@ -153,7 +153,7 @@ static double compare(bench *b, float *values, const float *gradient, size_t n, 
     for (size_t i = first; i < n; i++) {
         const double error = fabs(difference(b, &values[i], step) - (double)gradient[i]) / largest;
 
-        if (!(error <= worst)) {
+        if (!(error <= worst) && !isnan(worst)) { /* not a number is the worst of all, and stays */
             worst = error;
             *where = i;
         }

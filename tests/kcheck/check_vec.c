@@ -490,6 +490,34 @@ static int test_normalize_rgb(const qnn_vec_kernel *v, const kc_case *t)
     return kc_same_f32("x", want, x, size);
 }
 
+/* Ties, infinities and NaN with results worked out by hand; n and the variant do not matter. */
+static int test_vectors(const qnn_vec_kernel *v, const kc_case *t)
+{
+    enum { N = 10 };
+    static const float in[N] = {0.5f,  1.5f,     2.5f,      -0.5f, -1.5f,
+                                -2.5f, INFINITY, -INFINITY, NAN,   3e38f};
+    static const uint8_t codes[N] = {10, 12, 12, 10, 8, 8, 255, 0, 10, 255};
+    static const float values[N] = {0, 2, 2, 0, -2, -2, 245, -10, 0, 245};
+    static const float grads[N] = {1, 1, 1, 1, 1, 1, 0, 0, 0, 0};
+    static const float range[2] = {-2.5f, 3e38f};
+    (void)t;
+
+    const float *const x = take_copy(in, N);
+    float *const y = take_moderate(N), *const ones = take_moderate(N), *const dx = take_moderate(N);
+    float *const got = take_moderate(2);
+    uint8_t *const q = kc_take(N, 1);
+    for (size_t i = 0; i < N; i++)
+        ones[i] = 1.0f;
+    v->quantize_u8(N, x, 1.0f, 10, 0, 255, q);
+    v->fake_quant(N, x, 1.0f, 1.0f, 10, 0, 255, y);
+    v->fake_quant_bwd(N, x, 1.0f, 10, 0, 255, ones, 0, dx);
+    const size_t n_bad = v->min_max(N, x, &got[0], &got[1]);
+    if (n_bad != 3)
+        return kc_note("want 3 values that are not finite, got %zu", n_bad);
+    return kc_same("q", codes, q, N, 1) | kc_same_f32("y", values, y, N) |
+           kc_same_f32("dx", grads, dx, N) | kc_same_f32("lo, hi", range, got, 2);
+}
+
 /*
  * fake_quant with scale 1 over a sweep of all floats is rintf of the clamped value: proof of the
  * rounding by addition. n is the step through the bit patterns.
@@ -543,6 +571,7 @@ static const struct {
     {"f32_to_bf16", test_f32_to_bf16, 0},
     {"bf16_to_f32", test_bf16_to_f32, 0},
     {"normalize_rgb", test_normalize_rgb, 0},
+    {"vectors", test_vectors, 0},
     {"rounding", test_rounding, 0},
 };
 
@@ -589,16 +618,18 @@ int kc_check_vec_one(const kc_options *o, const qnn_vec_kernel *v)
     int n_failed = 0;
     for (size_t i = 0; i < COUNT(routines); i++) {
         const char *const name = routines[i].name;
-        if (o->routine != NULL && strcmp(o->routine, name) != 0)
+        const int is_sweep = routines[i].test == test_rounding; /* n is a step: one case is long */
+        if (o->routine != NULL ? strcmp(o->routine, name) != 0 : is_sweep && o->m != 0)
             continue;
-        if (o->m != 0) {
+        if (is_sweep) {
+            const size_t step = o->m != 0 ? o->n : o->is_long ? 17 : 509;
+            n_failed += run_shape(v, name, 1, step, 0, o->seed % (uint32_t)step);
+        } else if (o->m != 0) {
             for (uint32_t s = 0; s < (o->has_seed ? 1 : 64); s++)
                 if (run_shape(v, name, o->m, o->n, o->k, o->seed + s)) {
                     n_failed++;
                     break;
                 }
-        } else if (routines[i].test == test_rounding) {
-            n_failed += run_shape(v, name, 1, o->is_long ? 17 : 509, 0, o->seed % 16);
         } else {
             n_failed += sweep(o, v, name, routines[i].has_rows);
         }

@@ -51,7 +51,8 @@ int main(int argc, char **argv)
             o.seed = (uint32_t)strtoul(value, NULL, 10);
             o.has_seed = 1;
         } else if (strcmp(argv[i - 1], "--shape") != 0 ||
-                   sscanf(value, "%zux%zux%zu", &o.m, &o.n, &o.k) != 3 || o.m == 0) {
+                   sscanf(value, "%zux%zux%zu", &o.m, &o.n, &o.k) != 3 || o.m == 0 ||
+                   o.n == 0) {
             return usage();
         }
     }
