@@ -12,16 +12,31 @@
 #include "lib/optim.h"
 
 #define VERSION_KEY "qnn.checkpoint"
-#define VERSION "1"
-#define MAX_EPOCHS (1 << 24)
+#define VERSION     "1"
+#define MAX_EPOCHS  (1 << 24)
 
 /* Places in tensor "counters". */
 enum { EPOCH, STEP, OPTIMIZER, SEED, BEST_EPOCH, N_BAD, N_COOLDOWN, STARTED, N_COUNTERS };
 /* Places in tensor "values". */
 enum { RATE, PLATEAU_BEST, N_VALUES };
 /* Columns of tensor "history". */
-enum { H_TRAIN_LOSS, H_TRAIN_ACCURACY, H_VAL_LOSS, H_N, H_ACCURACY, H_LO, H_HI, H_PRECISION,
-       H_RECALL, H_F1, H_RATE, H_TRAIN_SECONDS, H_VAL_SECONDS, H_IS_BEST, N_COLUMNS };
+enum {
+    H_TRAIN_LOSS,
+    H_TRAIN_ACCURACY,
+    H_VAL_LOSS,
+    H_N,
+    H_ACCURACY,
+    H_LO,
+    H_HI,
+    H_PRECISION,
+    H_RECALL,
+    H_F1,
+    H_RATE,
+    H_TRAIN_SECONDS,
+    H_VAL_SECONDS,
+    H_IS_BEST,
+    N_COLUMNS
+};
 
 static void epoch_to_row(const qnn_epoch *e, double *row)
 {
@@ -75,8 +90,8 @@ static qnn_status add_params(qnn_st *st, const qnn_trainer *t)
         tensor_name(name, sizeof name, "model", p);
         QNN_TRY(qnn_st__add(st, name, QNN_ST_F32, p->rank, p->dim, p->data));
         tensor_name(name, sizeof name, "best", p);
-        QNN_TRY(qnn_st__add(st, name, QNN_ST_F32, p->rank, p->dim,
-                            t->best + t->trained[i].snapshot));
+        QNN_TRY(
+            qnn_st__add(st, name, QNN_ST_F32, p->rank, p->dim, t->best + t->trained[i].snapshot));
     }
     return QNN_OK;
 }
@@ -102,9 +117,9 @@ static qnn_status add_all(qnn_st *st, const qnn_trainer *t, const int64_t *count
 qnn_status qnn_checkpoint__write(const qnn_trainer *t, const char *path)
 {
     const int64_t counters[N_COUNTERS] = {
-        [EPOCH] = (int64_t)t->n_history,    [STEP] = t->n_steps,
-        [OPTIMIZER] = t->opts.optimizer,    [SEED] = (int64_t)t->opts.seed,
-        [BEST_EPOCH] = t->best_epoch,       [N_BAD] = t->plateau.n_bad,
+        [EPOCH] = (int64_t)t->n_history,      [STEP] = t->n_steps,
+        [OPTIMIZER] = t->opts.optimizer,      [SEED] = (int64_t)t->opts.seed,
+        [BEST_EPOCH] = t->best_epoch,         [N_BAD] = t->plateau.n_bad,
         [N_COOLDOWN] = t->plateau.n_cooldown, [STARTED] = t->plateau.started,
     };
     const double values[N_VALUES] = {[RATE] = (double)t->lr, [PLATEAU_BEST] = t->plateau.best};
@@ -143,19 +158,21 @@ static qnn_status find(const qnn_st *st, const char *name, qnn_st_dtype dtype, i
 
 static qnn_status check_counters(const qnn_trainer *t, const int64_t *c, const double *values)
 {
-    QNN_RETURN_IF(t->ctx, c[EPOCH] < 1 || c[EPOCH] > MAX_EPOCHS || c[BEST_EPOCH] < 1 ||
-                  c[BEST_EPOCH] > c[EPOCH] || c[STEP] < 0 || c[N_BAD] < 0 || c[N_BAD] > INT32_MAX ||
-                  c[N_COOLDOWN] < 0 || c[N_COOLDOWN] > INT32_MAX, QNN_ERR_FORMAT,
-                  "checkpoint: counters are out of range");
+    QNN_RETURN_IF(t->ctx,
+                  c[EPOCH] < 1 || c[EPOCH] > MAX_EPOCHS || c[BEST_EPOCH] < 1 ||
+                      c[BEST_EPOCH] > c[EPOCH] || c[STEP] < 0 || c[N_BAD] < 0 ||
+                      c[N_BAD] > INT32_MAX || c[N_COOLDOWN] < 0 || c[N_COOLDOWN] > INT32_MAX,
+                  QNN_ERR_FORMAT, "checkpoint: counters are out of range");
     QNN_RETURN_IF(t->ctx, c[OPTIMIZER] != (int64_t)t->opts.optimizer, QNN_ERR_FORMAT,
                   "checkpoint: made with optimiser %lld, the trainer has %d",
                   (long long)c[OPTIMIZER], (int)t->opts.optimizer);
     QNN_RETURN_IF(t->ctx, (uint64_t)c[SEED] != t->opts.seed, QNN_ERR_FORMAT,
                   "checkpoint: made with seed %llu, the trainer has %llu",
                   (unsigned long long)c[SEED], (unsigned long long)t->opts.seed);
-    QNN_RETURN_IF(t->ctx, !(values[RATE] >= 0.0) || !isfinite((float)values[RATE]) ||
-                  isnan(values[PLATEAU_BEST]), QNN_ERR_FORMAT,
-                  "checkpoint: learning rate %g, best metric %g", values[RATE],
+    QNN_RETURN_IF(t->ctx,
+                  !(values[RATE] >= 0.0) || !isfinite((float)values[RATE]) ||
+                      isnan(values[PLATEAU_BEST]),
+                  QNN_ERR_FORMAT, "checkpoint: learning rate %g, best metric %g", values[RATE],
                   values[PLATEAU_BEST]);
     return QNN_OK;
 }
@@ -163,10 +180,11 @@ static qnn_status check_counters(const qnn_trainer *t, const int64_t *c, const d
 static qnn_status check_history(const qnn_trainer *t, const double *history, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        QNN_RETURN_IF(t->ctx, !(history[i * N_COLUMNS + H_N] >= 0.0 &&
-                                history[i * N_COLUMNS + H_N] <= 0x1p53), QNN_ERR_FORMAT,
-                      "checkpoint: %g images validated in epoch %lld", history[i * N_COLUMNS + H_N],
-                      (long long)i + 1);
+        QNN_RETURN_IF(
+            t->ctx,
+            !(history[i * N_COLUMNS + H_N] >= 0.0 && history[i * N_COLUMNS + H_N] <= 0x1p53),
+            QNN_ERR_FORMAT, "checkpoint: %g images validated in epoch %lld",
+            history[i * N_COLUMNS + H_N], (long long)i + 1);
     return QNN_OK;
 }
 

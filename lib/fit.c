@@ -1,4 +1,4 @@
-/* The loop over epochs: training, validation, schedule, log, checkpoint, the best epoch, progress. */
+/* The loop over epochs: training, validation, schedule, log, checkpoint, best epoch, progress. */
 #define _POSIX_C_SOURCE 200809L
 #include "lib/trainer.h"
 
@@ -27,8 +27,8 @@ typedef struct fit {
     int epoch;
     int stopped;
     qnn_confusion *confusion;
-    float *logits;         /* [batch][classes] */
-    stage total[2];        /* by qnn_fit_stage: all epochs of this call, for the time that is left */
+    float *logits;  /* [batch][classes] */
+    stage total[2]; /* by qnn_fit_stage: all epochs of this call, for the time that is left */
 } fit;
 
 static double now(void)
@@ -39,7 +39,7 @@ static double now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static qnn_status check_loader(const qnn_trainer *t, qnn_loader *ld, const char *what)
 {
@@ -54,13 +54,14 @@ static qnn_status check_loader(const qnn_trainer *t, qnn_loader *ld, const char 
     QNN_RETURN_IF(t->ctx, qnn_dataset_classes(ds) > t->n_classes, QNN_ERR_SHAPE,
                   "the %s data set has %d classes, the model scores %d", what,
                   qnn_dataset_classes(ds), t->n_classes);
-    QNN_RETURN_IF(t->ctx, !qnn_shape__equal(in, &image) &&
-                  !(in->rank == 1 && qnn_shape__count(in) == qnn_shape__count(&image)),
+    QNN_RETURN_IF(t->ctx,
+                  !qnn_shape__equal(in, &image) &&
+                      !(in->rank == 1 && qnn_shape__count(in) == qnn_shape__count(&image)),
                   QNN_ERR_SHAPE, "the %s images are %dx%dx3, the model takes %s", what,
                   qnn_dataset_height(ds), qnn_dataset_width(ds),
                   qnn_shape__text(in, text, sizeof text));
-    QNN_RETURN_IF(t->ctx, qnn_loader_items(ld) < 1, QNN_ERR_ARG,
-                  "the %s loader gives no batch", what);
+    QNN_RETURN_IF(t->ctx, qnn_loader_items(ld) < 1, QNN_ERR_ARG, "the %s loader gives no batch",
+                  what);
     return QNN_OK;
 }
 
@@ -74,7 +75,7 @@ static qnn_status check_opts(const qnn_trainer *t, const qnn_fit_opts *o)
     return o->val == NULL ? QNN_OK : check_loader(t, o->val, "validation");
 }
 
-/* ---- progress ---------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 static double per_image(const fit *f, qnn_fit_stage s)
 {
@@ -84,7 +85,8 @@ static double per_image(const fit *f, qnn_fit_stage s)
 static double eta(const fit *f, qnn_fit_stage s, int64_t done)
 {
     const double train = per_image(f, QNN_FIT_TRAIN);
-    const double timed = per_image(f, QNN_FIT_VALIDATE), val = timed < 0.0 ? train * VAL_COST : timed;
+    const double timed = per_image(f, QNN_FIT_VALIDATE);
+    const double val = timed < 0.0 ? train * VAL_COST : timed;
     const double n_train = (double)qnn_loader_items(f->o->train);
     const double n_val = f->o->val != NULL ? (double)qnn_loader_items(f->o->val) : 0.0;
     const double epochs = (double)(f->o->epochs - f->epoch);
@@ -111,7 +113,7 @@ static void report(fit *f, qnn_fit_stage s, qnn_loader *ld, const stage *r)
         f->stopped = 1;
 }
 
-/* ---- one epoch --------------------------------------------------------------------------------- */
+/* ---- one epoch ------------------------------------------------------------------------------- */
 
 static qnn_status train_batch(fit *f, const float *x, const int32_t *y, int n, int64_t number,
                               stage *r)
@@ -174,7 +176,7 @@ static void keep_best(qnn_trainer *t)
     t->best_epoch = (int)t->n_history;
 }
 
-/* Training, validation, and what follows from them. Nothing of an epoch that was stopped is kept. */
+/* Training, validation, and what follows from them. Nothing is kept of a stopped epoch. */
 static qnn_status run_epoch(fit *f)
 {
     qnn_trainer *const t = f->t;
@@ -207,12 +209,13 @@ static qnn_status run_epoch(fit *f)
     return QNN_OK;
 }
 
-/* ---- the log ----------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
-static const char csv_header[] = "epoch,train_loss,train_accuracy,val_loss,val_accuracy,val_precision,"
-                                 "val_recall,val_f1,lr,train_seconds,val_seconds,is_best\n";
+static const char csv_header[] =
+    "epoch,train_loss,train_accuracy,val_loss,val_accuracy,val_precision,"
+    "val_recall,val_f1,lr,train_seconds,val_seconds,is_best\n";
 
-/* Rewritten whole, from the log that the checkpoint keeps too: resuming leaves no line out or in twice. */
+/* Rewritten whole from the log that the checkpoint keeps too: resuming loses or doubles no line. */
 static qnn_status write_csv(const qnn_trainer *t, const char *path)
 {
     qnn_file_part parts[2] = {{csv_header, sizeof csv_header - 1}, {NULL, 0}};
@@ -236,7 +239,7 @@ static qnn_status write_csv(const qnn_trainer *t, const char *path)
     return status;
 }
 
-/* ---- the fit ----------------------------------------------------------------------------------- */
+/* ---- the fit --------------------------------------------------------------------------------- */
 
 static qnn_status begin(fit *f)
 {

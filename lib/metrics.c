@@ -27,8 +27,8 @@ qnn_status qnn_confusion_create(qnn_confusion **out, qnn_ctx *ctx, int n_classes
     *out = NULL;
     QNN_RETURN_IF(ctx, n_classes < 1 || n_classes > 1 << 15, QNN_ERR_ARG,
                   "%d classes are outside 1..%d", n_classes, 1 << 15);
-    QNN_TRY(qnn_ctx__zalloc(ctx, &block, sizeof **out + matrix_bytes(n_classes),
-                            "a confusion matrix"));
+    QNN_TRY(
+        qnn_ctx__zalloc(ctx, &block, sizeof **out + matrix_bytes(n_classes), "a confusion matrix"));
     *out = block;
     (*out)->ctx = ctx;
     (*out)->n_classes = n_classes;
@@ -41,10 +41,7 @@ void qnn_confusion_free(qnn_confusion *c)
         qnn_ctx__release(c->ctx, c);
 }
 
-void qnn_confusion_reset(qnn_confusion *c)
-{
-    memset(c->count, 0, matrix_bytes(c->n_classes));
-}
+void qnn_confusion_reset(qnn_confusion *c) { memset(c->count, 0, matrix_bytes(c->n_classes)); }
 
 static qnn_status check_classes(const qnn_confusion *c, const char *what, const int32_t *class,
                                 int n)
@@ -54,7 +51,7 @@ static qnn_status check_classes(const qnn_confusion *c, const char *what, const 
     for (int i = 0; i < n; i++)
         QNN_RETURN_IF(c->ctx, class[i] < 0 || class[i] >= c->n_classes, QNN_ERR_ARG,
                       "%s %d of item %d is outside 0..%d", what, (int)class[i], i,
-                      c->n_classes - 1);
+                      c -> n_classes - 1);
     return QNN_OK;
 }
 
@@ -94,26 +91,20 @@ int64_t qnn_confusion_count(const qnn_confusion *c, int label, int predicted)
     return c->count[(size_t)label * (size_t)c->n_classes + (size_t)predicted];
 }
 
-int qnn_confusion_classes(const qnn_confusion *c)
-{
-    return c->n_classes;
-}
+int qnn_confusion_classes(const qnn_confusion *c) { return c->n_classes; }
 
 void qnn_wilson_interval(int64_t k, int64_t n, double z, double *lo, double *hi)
 {
     const double count = (double)n, p = (double)k / count, zz = z * z;
     const double centre = (p + zz / (2.0 * count)) / (1.0 + zz / count);
-    const double half = z / (1.0 + zz / count) *
-                        sqrt(p * (1.0 - p) / count + zz / (4.0 * count * count));
+    const double half =
+        z / (1.0 + zz / count) * sqrt(p * (1.0 - p) / count + zz / (4.0 * count * count));
 
     *lo = n <= 0 || k <= 0 ? 0.0 : fmax(0.0, centre - half);
     *hi = n <= 0 || k >= n ? 1.0 : fmin(1.0, centre + half);
 }
 
-static double ratio(int64_t a, int64_t b)
-{
-    return b == 0 ? 0.0 : (double)a / (double)b;
-}
+static double ratio(int64_t a, int64_t b) { return b == 0 ? 0.0 : (double)a / (double)b; }
 
 /* Counts of one class: right, as label, as prediction. */
 static void class_counts(const qnn_confusion *c, int k, int64_t *right, int64_t *labels,

@@ -8,8 +8,8 @@
 #include "lib/loss.h"
 #include "lib/optim.h"
 
-#define PIECE ((size_t)1 << 16)               /* floats; fixed, so that no result depends on threads */
-#define PAD (QNN_ALIGN / sizeof(float))
+#define PIECE ((size_t)1 << 16) /* floats; fixed, so that no result depends on threads */
+#define PAD   (QNN_ALIGN / sizeof(float))
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -34,9 +34,9 @@ static qnn_status check_opts(qnn_ctx *ctx, const qnn_trainer_opts *o)
                   QNN_ERR_ARG, "optimizer %d is unknown", (int)o->optimizer);
     QNN_RETURN_IF(ctx, !(o->lr > 0.0f) || !isfinite(o->lr), QNN_ERR_ARG,
                   "learning rate %g is not positive and finite", (double)o->lr);
-    QNN_RETURN_IF(ctx, !(o->beta1 >= 0.0f && o->beta1 < 1.0f && o->beta2 >= 0.0f && o->beta2 < 1.0f),
-                  QNN_ERR_ARG, "betas %g and %g are not both in [0, 1)", (double)o->beta1,
-                  (double)o->beta2);
+    QNN_RETURN_IF(
+        ctx, !(o->beta1 >= 0.0f && o->beta1 < 1.0f && o->beta2 >= 0.0f && o->beta2 < 1.0f),
+        QNN_ERR_ARG, "betas %g and %g are not both in [0, 1)", (double)o->beta1, (double)o->beta2);
     QNN_RETURN_IF(ctx, !(o->eps > 0.0f) || !isfinite(o->eps), QNN_ERR_ARG,
                   "eps %g is not positive and finite", (double)o->eps);
     QNN_RETURN_IF(ctx, !(o->momentum >= 0.0f) || !isfinite(o->momentum), QNN_ERR_ARG,
@@ -73,10 +73,7 @@ static qnn_status check_model(qnn_trainer *t)
     return QNN_OK;
 }
 
-static int is_trained(const qnn_trained *tr)
-{
-    return tr->p->is_trainable;
-}
+static int is_trained(const qnn_trained *tr) { return tr->p->is_trainable; }
 
 static qnn_status list_params(qnn_trainer *t)
 {
@@ -233,15 +230,16 @@ size_t qnn_trainer_bytes(const qnn_trainer *t)
 
 qnn_status qnn_trainer__need_best(qnn_trainer *t)
 {
-    return t->best != NULL ? QNN_OK
-                           : alloc_floats(t, &t->best, t->n_snapshot, "the best epoch's parameters");
+    return t->best != NULL
+               ? QNN_OK
+               : alloc_floats(t, &t->best, t->n_snapshot, "the best epoch's parameters");
 }
 
 qnn_status qnn_trainer__need_history(qnn_trainer *t, size_t n)
 {
     void *array = t->history;
-    const qnn_status status = qnn_ctx__grow(t->ctx, &array, &t->cap_history, n, sizeof *t->history,
-                                            "the log of epochs");
+    const qnn_status status =
+        qnn_ctx__grow(t->ctx, &array, &t->cap_history, n, sizeof *t->history, "the log of epochs");
 
     t->history = array;
     return status;
@@ -257,7 +255,7 @@ qnn_status qnn_trainer_restore_best(qnn_trainer *t)
     return QNN_OK;
 }
 
-/* ---- one batch --------------------------------------------------------------------------------- */
+/* ---- one batch ------------------------------------------------------------------------------- */
 
 static qnn_status check_batch(const qnn_trainer *t, const float *x, int n)
 {
@@ -302,14 +300,15 @@ static int count_right(const qnn_trainer *t, const float *logits, const int32_t 
     int n_right = 0;
 
     for (int i = 0; i < n; i++)
-        n_right += qnn_arg_max(logits + (size_t)i * (size_t)t->n_classes, t->n_classes) == labels[i];
+        n_right +=
+            qnn_arg_max(logits + (size_t)i * (size_t)t->n_classes, t->n_classes) == labels[i];
     return n_right;
 }
 
 static qnn_exec make_exec(qnn_trainer *t, const void *const *src, int n)
 {
-    return (qnn_exec){.ctx = t->ctx, .p = t->program, .k = t->program->k, .n = n, .ws = t->ws,
-                      .src = src};
+    return (qnn_exec){
+        .ctx = t->ctx, .p = t->program, .k = t->program->k, .n = n, .ws = t->ws, .src = src};
 }
 
 /* The gradients of one batch, in the bucket. */
@@ -455,17 +454,8 @@ qnn_status qnn_trainer_evaluate(qnn_trainer *t, const float *x, int n, float *lo
     return QNN_OK;
 }
 
-float qnn_trainer_lr(const qnn_trainer *t)
-{
-    return t->lr;
-}
+float qnn_trainer_lr(const qnn_trainer *t) { return t->lr; }
 
-void qnn_trainer_set_lr(qnn_trainer *t, float lr)
-{
-    t->lr = lr;
-}
+void qnn_trainer_set_lr(qnn_trainer *t, float lr) { t->lr = lr; }
 
-int64_t qnn_trainer_steps(const qnn_trainer *t)
-{
-    return t->n_steps;
-}
+int64_t qnn_trainer_steps(const qnn_trainer *t) { return t->n_steps; }

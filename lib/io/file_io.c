@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_CALL ((size_t)1 << 30) /* read() and write() take no more than 2^31 bytes at once */
-#define MAX_TEMPORARY 100          /* names tried before giving up */
+#define MAX_CALL      ((size_t)1 << 30) /* read() and write() take no more than 2^31 bytes */
+#define MAX_TEMPORARY 100               /* names tried before giving up */
 
 static qnn_status fail(qnn_ctx *ctx, const char *what, const char *path, int error)
 {
@@ -101,7 +101,8 @@ static int write_all(int fd, const qnn_file_part *part, size_t n_parts)
     return error;
 }
 
-/* The rename itself reaches the disk when its folder does; a system that refuses is not asked twice. */
+/* The rename itself reaches the disk when its folder does; a system that refuses is not asked
+ * twice. */
 static void sync_folder(char *path)
 {
     char *const slash = strrchr(path, '/');

@@ -4,8 +4,9 @@
 #include <string.h>
 
 /*
- * jansson's lexer ignores a failed growth of its token buffer: a character is lost without a word.
- * The buffer never shrinks, so it is made to grow where a loss can be seen: the text becomes
+ * jansson's lexer ignores a failed growth of its token buffer: a character is lost without a word,
+ * or an assertion ends the program. The buffer never shrinks, so it is made to grow where a loss
+ * can be seen: the text becomes
  *     ["xxx...x", TEXT]
  * with a first string longer than any token of TEXT. If that string comes back whole, no later
  * token had to grow the buffer. Its length, 1.5 times a power of two, keeps its closing quote away
@@ -57,8 +58,7 @@ static qnn_status parse_guarded(qnn_ctx *ctx, json_t **out, const char *guarded,
                          (long)error.position - (long)guard - 4);
 }
 
-qnn_status qnn_json__parse(qnn_ctx *ctx, json_t **out, const char *text, size_t n,
-                           const char *what)
+qnn_status qnn_json__parse(qnn_ctx *ctx, json_t **out, const char *text, size_t n, const char *what)
 {
     const size_t guard = guard_length(n), total = guard + n + 5;
     void *block;
@@ -82,16 +82,19 @@ qnn_status qnn_json__dump(qnn_ctx *ctx, char **out, const json_t *json)
 {
     const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
     const size_t n = json_dumpb(json, NULL, 0, flags);
-    void *text;
+    void *block;
+    char *text;
 
+    *out = NULL;
     QNN_RETURN_IF(ctx, n == 0, QNN_ERR_NOMEM, "out of memory: JSON text");
-    QNN_TRY(qnn_ctx__alloc(ctx, &text, n + 1, "JSON text"));
-    *out = text;
-    if (json_dumpb(json, *out, n, flags) != n) {
+    QNN_TRY(qnn_ctx__alloc(ctx, &block, n + 1, "JSON text"));
+    text = block;
+    if (json_dumpb(json, text, n, flags) != n) {
         qnn_ctx__release(ctx, text);
         return qnn_ctx__fail(ctx, QNN_ERR_NOMEM, "out of memory: JSON text");
     }
-    (*out)[n] = '\0';
+    text[n] = '\0';
+    *out = text;
     return QNN_OK;
 }
 
@@ -100,7 +103,8 @@ const char *qnn_json__unknown_key(json_t *object, const char *const *known)
     const char *key;
     json_t *value;
 
-    json_object_foreach(object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         int i = 0;
 
         while (known[i] != NULL && strcmp(known[i], key) != 0)
@@ -111,12 +115,14 @@ const char *qnn_json__unknown_key(json_t *object, const char *const *known)
     return NULL;
 }
 
-/* Bytes of the character at s, 0 when it is not one (RFC 3629: no surrogates, shortest form only). */
+/* Bytes of the character at s, 0 when it is none (RFC 3629: no surrogates, shortest form only). */
 static int character(const unsigned char *s)
 {
-    const int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-                                                                  : s[0] >= 0xf0 && s[0] < 0xf5   ? 4
-                                                                                                  : 0;
+    const int n = s[0] < 0x80                   ? 1
+                  : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+                  : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+                  : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                                : 0;
 
     for (int i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)

@@ -13,7 +13,7 @@
 #include "lib/op.h"
 
 enum {
-    MAX_NODES = 16384, /* names are compared with each other: this bounds the time a file can take */
+    MAX_NODES = 16384, /* names are compared with each other: bounds the time a file can take */
     MAX_OUTPUTS = 1024,
     MAX_META = 4096
 };
@@ -22,8 +22,8 @@ typedef struct loader {
     qnn_ctx *ctx;
     const qnn_st *st;
     qnn_model *m;
-    json_t *index;  /* node name -> number */
-    size_t n_used;  /* tensors that belong to a parameter */
+    json_t *index; /* node name -> number */
+    size_t n_used; /* tensors that belong to a parameter */
 } loader;
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -186,8 +186,8 @@ static qnn_status check_codes(loader *l, const qnn_param *p)
 static qnn_status check_factors(loader *l, const qnn_node_data *n)
 {
     const qnn_param *const w = &n->param[QNN_P_WEIGHT];
-    const int is_int8_layer = (n->kind == QNN_OP_CONV2D || n->kind == QNN_OP_LINEAR) &&
-                              n->a.wq == QNN_WQ_STATIC;
+    const int is_int8_layer =
+        (n->kind == QNN_OP_CONV2D || n->kind == QNN_OP_LINEAR) && n->a.wq == QNN_WQ_STATIC;
 
     for (size_t i = 0; is_int8_layer && i < w->n_scale; i++) {
         float factor = l->m->node[n->in[0]]->scale * w->scale[i];
@@ -261,7 +261,8 @@ static qnn_status load_attrs(loader *l, const qnn_op *op, json_t *attrs, const c
         return QNN_OK;
     QNN_RETURN_IF(l->ctx, !json_is_object(attrs), QNN_ERR_FORMAT, "%s: \"attrs\" is not an object",
                   what);
-    json_object_foreach(attrs, key, value) {
+    json_object_foreach(attrs, key, value)
+    {
         const qnn_attr_field *f = op->fields;
         unsigned char *at;
         int32_t whole = 0;
@@ -320,9 +321,10 @@ static qnn_status load_output_type(loader *l, const json_t *node, const char *wh
 
     *is_u8 = dtype != NULL;
     if (!*is_u8) {
-        QNN_RETURN_IF(l->ctx, json_object_get(node, "scale") != NULL ||
-                      json_object_get(node, "zero_point") != NULL, QNN_ERR_FORMAT,
-                      "%s: a scale or zero point without a dtype", what);
+        QNN_RETURN_IF(l->ctx,
+                      json_object_get(node, "scale") != NULL ||
+                          json_object_get(node, "zero_point") != NULL,
+                      QNN_ERR_FORMAT, "%s: a scale or zero point without a dtype", what);
         return QNN_OK;
     }
     QNN_RETURN_IF(l->ctx, !json_is_string(dtype) || strcmp(json_string_value(dtype), "u8") != 0,
@@ -335,9 +337,9 @@ static qnn_status load_output_type(loader *l, const json_t *node, const char *wh
 static qnn_status check_output_type(loader *l, const qnn_node_data *n, const char *what, int is_u8,
                                     float scale, int32_t zero_point)
 {
-    const int is_same = is_u8 ? n->dtype == QNN_DTYPE_U8 && n->scale == scale &&
-                                    n->zero_point == zero_point
-                              : n->dtype == QNN_DTYPE_F32;
+    const int is_same =
+        is_u8 ? n->dtype == QNN_DTYPE_U8 && n->scale == scale && n->zero_point == zero_point
+              : n->dtype == QNN_DTYPE_F32;
 
     QNN_RETURN_IF(l->ctx, !is_same, QNN_ERR_FORMAT,
                   "%s: its output is %s by its inputs, the file says another type or scale", what,
@@ -347,8 +349,8 @@ static qnn_status check_output_type(loader *l, const qnn_node_data *n, const cha
 
 static qnn_status load_node(loader *l, json_t *json, size_t number)
 {
-    static const char *const keys[] = {"name", "op", "inputs", "attrs", "dtype",
-                                       "scale", "zero_point", "params", "note", NULL};
+    static const char *const keys[] = {"name",  "op",         "inputs", "attrs", "dtype",
+                                       "scale", "zero_point", "params", "note",  NULL};
     const json_t *const note = json_object_get(json, "note");
     char what[QNN_NAME_MAX + 32];
     const char *name, *op;

@@ -11,13 +11,19 @@
 qnn_st_dtype qnn_model__st_dtype(qnn_dtype t)
 {
     switch (t) {
-    case QNN_DTYPE_F32: return QNN_ST_F32;
-    case QNN_DTYPE_F16: return QNN_ST_F16;
-    case QNN_DTYPE_BF16: return QNN_ST_BF16;
-    case QNN_DTYPE_I32: return QNN_ST_I32;
-    case QNN_DTYPE_I8: return QNN_ST_I8;
+    case QNN_DTYPE_F32:
+        return QNN_ST_F32;
+    case QNN_DTYPE_F16:
+        return QNN_ST_F16;
+    case QNN_DTYPE_BF16:
+        return QNN_ST_BF16;
+    case QNN_DTYPE_I32:
+        return QNN_ST_I32;
+    case QNN_DTYPE_I8:
+        return QNN_ST_I8;
     case QNN_DTYPE_U8:
-    case QNN_DTYPE_S4: return QNN_ST_U8;
+    case QNN_DTYPE_S4:
+        return QNN_ST_U8;
     }
     return QNN_ST_U8;
 }
@@ -30,7 +36,8 @@ static json_t *real(float x)
     return json_real((double)x);
 }
 
-/* ---- the graph. jansson takes over new values even when it fails, so only the verdict is kept. ---- */
+/* ---- the graph. jansson takes over new values even when it fails, so only the verdict is kept.
+ * ---- */
 
 static json_t *attrs_json(const qnn_node_data *n)
 {
@@ -170,8 +177,8 @@ static qnn_status add_param(qnn_st *st, const qnn_param *p)
     if (p->dtype == QNN_DTYPE_S4)
         QNN_TRY(qnn_st__add(st, p->full_name, QNN_ST_U8, 1, &n_bytes, p->data));
     else
-        QNN_TRY(qnn_st__add(st, p->full_name, qnn_model__st_dtype(p->dtype), p->rank, p->dim,
-                            p->data));
+        QNN_TRY(
+            qnn_st__add(st, p->full_name, qnn_model__st_dtype(p->dtype), p->rank, p->dim, p->data));
     if (p->n_scale == 0)
         return QNN_OK;
     snprintf(name, sizeof name, "%s" QNN_SCALE_SUFFIX, p->full_name);

@@ -11,9 +11,9 @@
 #include "lib/io/json_text.h"
 
 #define MAX_HEADER 100000000u
-#define PREFIX 8      /* bytes of the header's length */
-#define DATA_ALIGN 8  /* of each tensor in memory: the largest element */
-#define METADATA "__metadata__"
+#define PREFIX     8 /* bytes of the header's length */
+#define DATA_ALIGN 8 /* of each tensor in memory: the largest element */
+#define METADATA   "__metadata__"
 
 static const struct dtype_info {
     const char *name;
@@ -83,8 +83,8 @@ static qnn_status insert_tensor(qnn_st *st, size_t at, const char *name)
     qnn_status status;
 
     QNN_TRY(qnn_ctx__strdup(st->ctx, &copy, name));
-    status = qnn_ctx__grow(st->ctx, &array, &st->cap_tensors, st->n_tensors + 1,
-                           sizeof *st->tensor, "tensors");
+    status = qnn_ctx__grow(st->ctx, &array, &st->cap_tensors, st->n_tensors + 1, sizeof *st->tensor,
+                           "tensors");
     st->tensor = array;
     if (status != QNN_OK) {
         qnn_ctx__release(st->ctx, copy);
@@ -100,8 +100,8 @@ static qnn_status insert_tensor(qnn_st *st, size_t at, const char *name)
 static qnn_status append_meta(qnn_st *st, const char *key, const char *value)
 {
     void *array = st->meta;
-    qnn_status status = qnn_ctx__grow(st->ctx, &array, &st->cap_meta, st->n_meta + 1,
-                                      sizeof *st->meta, "metadata");
+    qnn_status status =
+        qnn_ctx__grow(st->ctx, &array, &st->cap_meta, st->n_meta + 1, sizeof *st->meta, "metadata");
     qnn_st_meta *m;
 
     st->meta = array;
@@ -127,7 +127,8 @@ qnn_status qnn_st__add(qnn_st *st, const char *name, qnn_st_dtype dtype, int ran
     qnn_st_tensor *t;
 
     assert(rank >= 0 && rank <= QNN_ST_MAX_RANK);
-    QNN_RETURN_IF(st->ctx, !qnn_json__is_utf8(name) || name[0] == '\0' || strcmp(name, METADATA) == 0,
+    QNN_RETURN_IF(st->ctx,
+                  !qnn_json__is_utf8(name) || name[0] == '\0' || strcmp(name, METADATA) == 0,
                   QNN_ERR_ARG, "\"%s\" cannot be a tensor's name", name);
     QNN_RETURN_IF(st->ctx, qnn_st__find(st, name) != NULL, QNN_ERR_ARG,
                   "two tensors are called \"%s\"", name);
@@ -198,8 +199,8 @@ static json_t *make_header(const qnn_st *st, const size_t *order)
 
         failed |= json_object_set_new(header, METADATA, meta) != 0;
         for (size_t i = 0; i < st->n_meta && !failed; i++)
-            failed |= json_object_set_new(meta, st->meta[i].key,
-                                          json_string(st->meta[i].value)) != 0;
+            failed |=
+                json_object_set_new(meta, st->meta[i].key, json_string(st->meta[i].value)) != 0;
     }
     for (size_t i = 0; i < st->n_tensors && !failed; i++) {
         failed |= put_tensor(header, &st->tensor[order[i]], begin);
@@ -270,7 +271,8 @@ static qnn_status read_meta(qnn_st *st, json_t *meta)
     json_t *value;
 
     QNN_RETURN_IF(st->ctx, !json_is_object(meta), QNN_ERR_FORMAT, METADATA " is not an object");
-    json_object_foreach(meta, key, value) {
+    json_object_foreach(meta, key, value)
+    {
         QNN_RETURN_IF(st->ctx, !json_is_string(value), QNN_ERR_FORMAT,
                       METADATA ": \"%s\" is not a string", key);
         QNN_TRY(append_meta(st, key, json_string_value(value)));
@@ -305,12 +307,14 @@ static qnn_status read_shape(qnn_st *st, qnn_st_tensor *t, const json_t *shape)
 static qnn_status read_offsets(qnn_st *st, qnn_st_tensor *t, const json_t *offsets,
                                const unsigned char *data, size_t n)
 {
-    const json_t *const first = json_array_get(offsets, 0), *const second = json_array_get(offsets, 1);
+    const json_t *const first = json_array_get(offsets, 0), *const second =
+                                                                json_array_get(offsets, 1);
     const json_int_t begin = json_integer_value(first), end = json_integer_value(second);
 
-    QNN_RETURN_IF(st->ctx, json_array_size(offsets) != 2 || !json_is_integer(first) ||
-                  !json_is_integer(second), QNN_ERR_FORMAT,
-                  "tensor \"%s\": data_offsets is not two integers", t->name);
+    QNN_RETURN_IF(st->ctx,
+                  json_array_size(offsets) != 2 || !json_is_integer(first) ||
+                      !json_is_integer(second),
+                  QNN_ERR_FORMAT, "tensor \"%s\": data_offsets is not two integers", t->name);
     QNN_RETURN_IF(st->ctx, begin < 0 || end < begin || (uint64_t)end > n, QNN_ERR_FORMAT,
                   "tensor \"%s\": bytes %lld to %lld are not inside the %zu bytes of data", t->name,
                   (long long)begin, (long long)end, n);
@@ -321,8 +325,8 @@ static qnn_status read_offsets(qnn_st *st, qnn_st_tensor *t, const json_t *offse
     return QNN_OK;
 }
 
-static qnn_status read_tensor(qnn_st *st, const char *name, json_t *json,
-                              const unsigned char *data, size_t n)
+static qnn_status read_tensor(qnn_st *st, const char *name, json_t *json, const unsigned char *data,
+                              size_t n)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets", NULL};
     const char *dtype, *unknown;
@@ -412,7 +416,8 @@ static qnn_status read_json(qnn_st *st, json_t *json, const unsigned char *data,
     json_t *value;
 
     QNN_RETURN_IF(st->ctx, !json_is_object(json), QNN_ERR_FORMAT, "header is not an object");
-    json_object_foreach(json, key, value) {
+    json_object_foreach(json, key, value)
+    {
         if (strcmp(key, METADATA) == 0)
             QNN_TRY(read_meta(st, value));
         else
@@ -443,7 +448,8 @@ static qnn_status read_bytes(qnn_st *st, const unsigned char *bytes, size_t n)
                   (unsigned long long)length, n - PREFIX);
     QNN_RETURN_IF(st->ctx, length == 0 || bytes[PREFIX] != '{', QNN_ERR_FORMAT,
                   "header does not begin with {");
-    QNN_TRY(qnn_json__parse(st->ctx, &json, (const char *)bytes + PREFIX, (size_t)length, "header"));
+    QNN_TRY(
+        qnn_json__parse(st->ctx, &json, (const char *)bytes + PREFIX, (size_t)length, "header"));
     status = read_json(st, json, bytes + PREFIX + length, n - PREFIX - (size_t)length);
     json_decref(json);
     return status;

@@ -14,6 +14,7 @@ Suite *image_suite(void);
 Suite *dataset_suite(void);
 Suite *metrics_suite(void);
 Suite *train_suite(void);
+Suite *fit_suite(void);
 Suite *file_suite(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Metrics on hand-computed confusion matrices; Wilson's interval against values computed in double elsewhere. */
+/* Metrics on hand-computed confusion matrices; Wilson's interval against values computed in double
+ * elsewhere. */
 #include "suites.h"
 
 #include <math.h>
@@ -26,7 +27,8 @@ static qnn_metrics score(int n_classes, const int32_t *predicted, const int32_t 
 
 START_TEST(three_classes)
 {
-    /* Class 0: 2 of 3 found, 3 predicted; class 1: 1 of 2, 1 predicted; class 2: 1 of 1, 2 predicted. */
+    /* Class 0: 2 of 3 found, 3 predicted; class 1: 1 of 2, 1 predicted; class 2: 1 of 1, 2
+     * predicted. */
     const int32_t labels[] = {0, 0, 0, 1, 1, 2}, predicted[] = {0, 0, 2, 1, 0, 2};
     const qnn_metrics m = score(3, predicted, labels, 6);
 
@@ -40,8 +42,8 @@ END_TEST
 
 START_TEST(absent_classes)
 {
-    /* Class 1 is never a label but is predicted: precision and recall 0, and it counts. Class 2 is a label that nothing
-       found. Classes 3 and 4 appear nowhere and do not count. */
+    /* Class 1 is never a label but is predicted: precision and recall 0, and it counts. Class 2 is
+       a label that nothing found. Classes 3 and 4 appear nowhere and do not count. */
     const int32_t labels[] = {0, 0, 2}, predicted[] = {0, 1, 0};
     const qnn_metrics m = score(5, predicted, labels, 3);
 
@@ -108,8 +110,11 @@ START_TEST(wilson)
         int k, n;
         double lo, hi;
     } cases[] = {
-        {60, 100, 0.502002586, 0.690598714}, {0, 10, 0.0, 0.277532803}, {10, 10, 0.722467197, 1.0},
-        {1, 1, 0.206549312, 1.0},            {1033, 1735, 0.572107897, 0.618248733},
+        {60, 100, 0.502002586, 0.690598714},
+        {0, 10, 0.0, 0.277532803},
+        {10, 10, 0.722467197, 1.0},
+        {1, 1, 0.206549312, 1.0},
+        {1033, 1735, 0.572107897, 0.618248733},
     };
     double lo, hi;
 
