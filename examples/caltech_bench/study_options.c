@@ -67,7 +67,7 @@ static const setting table[] = {
     {"data_workers", NULL, NULL, INTEGER, AT(workers), 1, 64, "1", NULL, "background decoding threads", 1},
     {"skip_bad", "--skip-bad", NULL, FLAG, AT(skip_bad), 0, 1, "0", NULL, "leave out files that are not images, count and list them", 0},
     {"builtin.images", NULL, NULL, INTEGER, AT(builtin_images), 100, 1e6, "3000", NULL, "images of the built-in data set", 0},
-    {"builtin.epochs", NULL, NULL, INTEGER, AT(builtin_epochs), 1, STUDY_MAX_EPOCHS, "4", NULL, "epochs with built-in data when --epochs is not given", 0},
+    {"builtin.epochs", NULL, NULL, INTEGER, AT(builtin_epochs), 1, STUDY_MAX_EPOCHS, "5", NULL, "epochs with built-in data when --epochs is not given", 0},
     {"builtin.seed", NULL, NULL, INTEGER, AT(builtin_seed), 0, NO_LIMIT, "1", NULL, "of the drawings", 0},
     {"folders.models", NULL, NULL, TEXT, AT(models_dir), 0, 0, "models", NULL, "below out", 1},
     {"folders.checkpoints", NULL, NULL, TEXT, AT(checkpoints_dir), 0, 0, "checkpoints", NULL, "below out", 1},

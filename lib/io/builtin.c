@@ -8,6 +8,9 @@
 
 #include "lib/io/dataset.h"
 
+#define MOST_SLOPE 0.3   /* tangent of the largest turn either way */
+#define MOST_SHIFT 0.08  /* of the centre, as a part of the image */
+
 typedef struct builtin {
     qnn_ctx *ctx;
     uint64_t seed;
@@ -164,9 +167,8 @@ static void draw_shape(const builtin *b, uint8_t *pixels, qnn_rng *r, int k, dou
     const double reach = half * 1.42;
     const int y0 = (int)(cy - reach) < 0 ? 0 : (int)(cy - reach), y1 = (int)(cy + reach) + 1 > b->height ? b->height : (int)(cy + reach) + 1;
     const int x0 = (int)(cx - reach) < 0 ? 0 : (int)(cx - reach), x1 = (int)(cx + reach) + 1 > b->width ? b->width : (int)(cx + reach) + 1;
-    double cosine, sine;
+    const double slope = between(r, -MOST_SLOPE, MOST_SLOPE), cosine = 1.0 / sqrt(1.0 + slope * slope), sine = slope * cosine;
 
-    random_direction(r, &cosine, &sine);
     for (int y = y0; y < y1; y++)
         for (int x = x0; x < x1; x++) {
             const double dx = (x + 0.5 - cx) / half, dy = (y + 0.5 - cy) / half;
@@ -237,7 +239,7 @@ static qnn_status builtin_get(void *user, int64_t i, uint8_t *pixels, int *label
     const double unit = b->height < b->width ? b->height : b->width;
     qnn_rng r;
     colour background;
-    double half;
+    double half, cx, cy;
 
     (void)err;
     (void)err_size;
@@ -245,9 +247,10 @@ static qnn_status builtin_get(void *user, int64_t i, uint8_t *pixels, int *label
     *label = (int)qnn_rng__below(&r, (uint64_t)N_CLASSES);
     background = draw_background(b, pixels, &r);
     draw_clutter(b, pixels, &r, unit);
-    half = between(&r, 0.2, 0.42) * unit;
-    draw_shape(b, pixels, &r, *label, between(&r, half, b->width - half), between(&r, half, b->height - half), half,
-               contrasting(&r, background, 90.0));
+    half = between(&r, 0.3, 0.44) * unit;
+    cx = b->width * between(&r, 0.5 - MOST_SHIFT, 0.5 + MOST_SHIFT);
+    cy = b->height * between(&r, 0.5 - MOST_SHIFT, 0.5 + MOST_SHIFT);
+    draw_shape(b, pixels, &r, *label, cx, cy, half, contrasting(&r, background, 90.0));
     draw_clutter(b, pixels, &r, unit);
     add_noise(pixels, (size_t)b->height * (size_t)b->width * 3, &r);
     return QNN_OK;
