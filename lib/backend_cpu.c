@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 
 static int available(const char **why)
 {

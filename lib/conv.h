@@ -8,7 +8,7 @@
 #define QNN_LIB_CONV_H
 
 #include "lib/gemm.h"
-#include "lib/program.h"
+#include "lib/exec.h"
 
 typedef struct qnn_conv {
     size_t ih, iw, ic, oh, ow, oc, kh, kw, sh, sw, dh, dw, pt, pl, groups;

@@ -1,5 +1,5 @@
 /* Running a program: what ops ask of it, and the public run calls. */
-#include "lib/program.h"
+#include "lib/exec.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef QNN_LIB_OP_POOL_H
 #define QNN_LIB_OP_POOL_H
 
-#include "lib/program.h"
+#include "lib/exec.h"
 
 typedef struct qnn_pool2d_geometry {
     int64_t ih, iw, oh, ow;

@@ -2,7 +2,7 @@
 #ifndef QNN_LIB_OP_UTIL_H
 #define QNN_LIB_OP_UTIL_H
 
-#include "lib/program.h"
+#include "lib/exec.h"
 
 /* Elements in one task: fixed, so that no result can depend on the number of threads. */
 #define QNN_CHUNK ((size_t)16384)

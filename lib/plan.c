@@ -4,7 +4,7 @@
  * Time: step i runs forward at i and backward at 2 n - 1 - i. Blocks are placed largest first at the lowest offset that is free for
  * their whole life.
  */
-#include "lib/program.h"
+#include "lib/exec.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Compiling a model: which nodes run, their private copies, gradients' routes, then each op's preparation and the memory plan. */
-#include "lib/program.h"
+#include "lib/exec.h"
 
 #include <string.h>
 

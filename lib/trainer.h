@@ -4,7 +4,7 @@
 
 #include <qnn/train.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 
 /* One parameter or buffer of the model, in the order of qnn_model_param(). */
 typedef struct qnn_trained {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "lib/io/dataset.h"
+#include "lib/io/dataset_impl.h"
 
 #define MOST_SLOPE 0.3   /* tangent of the largest turn either way */
 #define MOST_SHIFT 0.08  /* of the centre, as a part of the image */

@@ -1,6 +1,6 @@
 /* Data sets: the common part, the byte cache, the scan, the split. */
 #define _POSIX_C_SOURCE 200809L
-#include "lib/io/dataset.h"
+#include "lib/io/dataset_impl.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Image folder: one sub-folder per class, classes and files in byte order of their names. */
 #define _POSIX_C_SOURCE 200809L
-#include "lib/io/dataset.h"
+#include "lib/io/dataset_impl.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/io/dataset.h"
+#include "lib/io/dataset_impl.h"
 
 typedef struct slot {
     float *x;

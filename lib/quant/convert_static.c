@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 #include "lib/qmath.h"
 #include "lib/quant/rewrite.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 
 qnn_status qnn_rewrite__copy(qnn_model *dst, const qnn_model *src, qnn_node src_node, const qnn_node *in, const qnn_attrs *a, qnn_node *out)
 {

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 #include "lib/quant/rewrite.h"
 
 #define MOVING_AVERAGE 0.01f

@@ -13,7 +13,7 @@
 
 #include "lib/io/safetensors.h"
 #include "lib/loss.h"
-#include "lib/program.h"
+#include "lib/exec.h"
 
 #define FORWARD_BOUND 1e-5
 #define GRADIENT_BOUND 1e-4

@@ -7,7 +7,7 @@
 #ifndef QNN_TESTS_GRAD_H
 #define QNN_TESTS_GRAD_H
 
-#include "lib/program.h"
+#include "lib/exec.h"
 
 #define GRAD_MAX_INPUTS 3
 

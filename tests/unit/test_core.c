@@ -1,4 +1,5 @@
 /* The ground: contexts, threads, random numbers, allocation; the model builder's errors; programs, their workspace and memory plan. */
+#define _POSIX_C_SOURCE 200809L
 #include "suites.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 
 #include <qnn.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 #include "tests/common/testutil.h"
 
 /* ---- counting allocator --------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/exec.h"
 #include "tests/common/testutil.h"
 
 /* ---- running a model node by node ------------------------------------------------------------ */

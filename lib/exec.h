@@ -1,6 +1,6 @@
 /* The inside of a compiled program, and what an op sees while it runs. */
-#ifndef QNN_LIB_PROGRAM_H
-#define QNN_LIB_PROGRAM_H
+#ifndef QNN_LIB_EXEC_H
+#define QNN_LIB_EXEC_H
 
 #include <qnn/program.h>
 

@@ -1,6 +1,6 @@
 /* The inside of a data set. */
-#ifndef QNN_LIB_IO_DATASET_H
-#define QNN_LIB_IO_DATASET_H
+#ifndef QNN_LIB_IO_DATASET_IMPL_H
+#define QNN_LIB_IO_DATASET_IMPL_H
 
 #include <qnn/dataset.h>
 
