@@ -45,10 +45,13 @@ static void print_best(const char *path, const float *scores, int n, const json_
         int best = -1;
 
         for (int i = 0; i < n; i++)
-            if (!(k > 0 && i == shown[0]) && !(k > 1 && i == shown[1]) && (best < 0 || scores[i] > scores[best]))
+            if (!(k > 0 && i == shown[0]) && !(k > 1 && i == shown[1]) &&
+                (best < 0 || scores[i] > scores[best]))
                 best = i;
         shown[k] = best;
-        printf("  %s %.1f%%", json_is_array(classes) ? json_string_value(json_array_get(classes, (size_t)best)) : "class",
+        printf("  %s %.1f%%",
+               json_is_array(classes) ? json_string_value(json_array_get(classes, (size_t)best))
+                                      : "class",
                100.0 * exp(scores[best] - largest) / sum);
     }
     printf("\n");
@@ -72,11 +75,15 @@ int main(int argc, char **argv)
     OK(qnn_model_node_info(m, qnn_model_output(m, 0), &out));
     numbers(m, "mean", mean, 0.485f, 0.456f, 0.406f);
     numbers(m, "std", std_dev, 0.229f, 0.224f, 0.225f);
-    json_t *const classes = qnn_model_meta(m, "classes") != NULL ? json_loads(qnn_model_meta(m, "classes"), 0, NULL) : NULL;
-    const int height = (int)in.shape.dim[0], width = (int)in.shape.dim[1], n_classes = (int)out.shape.dim[0];
+    json_t *const classes = qnn_model_meta(m, "classes") != NULL
+                                ? json_loads(qnn_model_meta(m, "classes"), 0, NULL)
+                                : NULL;
+    const int height = (int)in.shape.dim[0], width = (int)in.shape.dim[1],
+              n_classes = (int)out.shape.dim[0];
     const size_t n = (size_t)height * (size_t)width * 3;
     uint8_t *const pixels = malloc(n);
-    float *const x = malloc(n * sizeof *x), *const scores = malloc((size_t)n_classes * sizeof *scores);
+    float *const x = malloc(n * sizeof *x), *const scores =
+                                                malloc((size_t)n_classes * sizeof *scores);
 
     if (pixels == NULL || x == NULL || scores == NULL)
         die("out of memory");

@@ -8,15 +8,16 @@
 
 #include <qnn.h>
 
-#define SIZE 64
+#define SIZE     64
 #define N_IMAGES 3000
-#define BATCH 50
+#define BATCH    50
 
 static qnn_ctx *ctx;
 
 static void die(const char *what)
 {
-    fprintf(stderr, "quickstart: %s: %s\n", what, ctx != NULL ? qnn_ctx_error(ctx) : "cannot start");
+    fprintf(stderr, "quickstart: %s: %s\n", what,
+            ctx != NULL ? qnn_ctx_error(ctx) : "cannot start");
     exit(1);
 }
 #define OK(expr) ((expr) == QNN_OK ? (void)0 : die(#expr))
@@ -24,8 +25,8 @@ static void die(const char *what)
 static int on_epoch(void *user, const qnn_epoch *e)
 {
     (void)user;
-    printf("epoch %d: loss %.3f, validation accuracy %.1f%%, %.1f s\n", e->epoch, e->train_loss, 100 * e->val.accuracy,
-           e->train_seconds + e->val_seconds);
+    printf("epoch %d: loss %.3f, validation accuracy %.1f%%, %.1f s\n", e->epoch, e->train_loss,
+           100 * e->val.accuracy, e->train_seconds + e->val_seconds);
     return 0;
 }
 
@@ -102,15 +103,19 @@ int main(int argc, char **argv)
 
     OK(qnn_ctx_create(&ctx, NULL));
     qnn_dataset *data;
-    OK(qnn_dataset_open_builtin(&data, ctx, &(qnn_builtin_opts){.n_items = N_IMAGES, .height = SIZE, .width = SIZE, .seed = 1}));
+    OK(qnn_dataset_open_builtin(
+        &data, ctx,
+        &(qnn_builtin_opts){.n_items = N_IMAGES, .height = SIZE, .width = SIZE, .seed = 1}));
     n_classes = qnn_dataset_classes(data);
     OK(qnn_split(order, &n_val, &n_train, ctx, N_IMAGES, 0, 0.2, 1));
-    OK(qnn_loader_create(&fit.train, ctx, data, order + n_val, n_train, &(qnn_loader_opts){.batch = BATCH, .shuffle = 1, .drop_last = 1}));
+    OK(qnn_loader_create(&fit.train, ctx, data, order + n_val, n_train,
+                         &(qnn_loader_opts){.batch = BATCH, .shuffle = 1, .drop_last = 1}));
     OK(qnn_loader_create(&fit.val, ctx, data, order, n_val, &(qnn_loader_opts){.batch = BATCH}));
 
     qnn_model *model = build(n_classes);
     qnn_trainer *trainer;
-    OK(qnn_trainer_create(&trainer, ctx, model, &(qnn_trainer_opts){.batch = BATCH, .lr = 1e-3f, .clip_norm = 1.0f}));
+    OK(qnn_trainer_create(&trainer, ctx, model,
+                          &(qnn_trainer_opts){.batch = BATCH, .lr = 1e-3f, .clip_norm = 1.0f}));
     fit.epochs = argc > 1 ? atoi(argv[1]) : 8;
     fit.on_epoch = on_epoch;
     OK(qnn_fit(trainer, &fit, NULL));
@@ -119,7 +124,8 @@ int main(int argc, char **argv)
     qnn_model *fused;
     OK(qnn_fuse(&fused, ctx, model));
     qnn_model *int8 = quantise(fused, fit.train);
-    printf("f32:  %.1f%%\nint8: %.1f%%\n", 100 * accuracy(fused, fit.val, n_classes), 100 * accuracy(int8, fit.val, n_classes));
+    printf("f32:  %.1f%%\nint8: %.1f%%\n", 100 * accuracy(fused, fit.val, n_classes),
+           100 * accuracy(int8, fit.val, n_classes));
     OK(qnn_model_save(int8, "quickstart.safetensors"));
     printf("saved quickstart.safetensors\n");
 

@@ -8,7 +8,8 @@
 typedef struct block_header {
     size_t total;
 } block_header;
-QNN_STATIC_ASSERT(sizeof(block_header) <= QNN_ALIGN, "the header must fit in front of an aligned block");
+QNN_STATIC_ASSERT(sizeof(block_header) <= QNN_ALIGN,
+                  "the header must fit in front of an aligned block");
 
 int qnn_mul_size(size_t a, size_t b, size_t *out)
 {
@@ -26,10 +27,7 @@ int qnn_add_size(size_t a, size_t b, size_t *out)
     return 1;
 }
 
-size_t qnn_round_up(size_t n, size_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
+size_t qnn_round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 qnn_status qnn_ctx__alloc(qnn_ctx *ctx, void **out, size_t bytes, const char *what)
 {
@@ -41,7 +39,8 @@ qnn_status qnn_ctx__alloc(qnn_ctx *ctx, void **out, size_t bytes, const char *wh
                   QNN_ERR_NOMEM, "out of memory: %zu bytes for %s", bytes, what);
     total = qnn_round_up(total, QNN_ALIGN);
     block = ctx->allocator.alloc(ctx->allocator.user, total, QNN_ALIGN);
-    QNN_RETURN_IF(ctx, block == NULL, QNN_ERR_NOMEM, "out of memory: %zu bytes for %s", bytes, what);
+    QNN_RETURN_IF(ctx, block == NULL, QNN_ERR_NOMEM, "out of memory: %zu bytes for %s", bytes,
+                  what);
     ((block_header *)(void *)block)->total = total;
     *out = block + QNN_ALIGN;
     return QNN_OK;
@@ -76,7 +75,8 @@ void qnn_ctx__release(qnn_ctx *ctx, void *ptr)
     ctx->allocator.release(ctx->allocator.user, block, ((block_header *)(void *)block)->total);
 }
 
-qnn_status qnn_ctx__grow(qnn_ctx *ctx, void **array, size_t *cap, size_t need, size_t size, const char *what)
+qnn_status qnn_ctx__grow(qnn_ctx *ctx, void **array, size_t *cap, size_t need, size_t size,
+                         const char *what)
 {
     size_t new_cap = *cap < 8 ? 8 : *cap;
     size_t bytes;
@@ -86,8 +86,8 @@ qnn_status qnn_ctx__grow(qnn_ctx *ctx, void **array, size_t *cap, size_t need, s
         return QNN_OK;
     while (new_cap < need)
         new_cap = new_cap > SIZE_MAX / 2 ? need : new_cap * 2;
-    QNN_RETURN_IF(ctx, !qnn_mul_size(new_cap, size, &bytes), QNN_ERR_NOMEM, "out of memory: %zu entries for %s",
-                  need, what);
+    QNN_RETURN_IF(ctx, !qnn_mul_size(new_cap, size, &bytes), QNN_ERR_NOMEM,
+                  "out of memory: %zu entries for %s", need, what);
     QNN_TRY(qnn_ctx__alloc(ctx, &bigger, bytes, what));
     if (*cap != 0)
         memcpy(bigger, *array, *cap * size);

@@ -1,4 +1,5 @@
-/* The CPU behind the backend's vtable, and the list of all backends: the one place that knows which are built in. */
+/* The CPU behind the backend's vtable, and the list of all backends: the one place that knows which
+ * are built in. */
 #include "lib/backend.h"
 
 #include <string.h>
@@ -89,10 +90,7 @@ static const qnn_backend *backend_at(int i)
     return i < 0 || i >= last ? NULL : qnn_backends[i];
 }
 
-const char *qnn_device_name(int i)
-{
-    return backend_at(i) != NULL ? backend_at(i)->name : NULL;
-}
+const char *qnn_device_name(int i) { return backend_at(i) != NULL ? backend_at(i)->name : NULL; }
 
 int qnn_device_available(int i, const char **why)
 {

@@ -1,4 +1,5 @@
-/* The public builder calls: options with their defaults turned into attributes. Checks are each op's infer. */
+/* The public builder calls: options with their defaults turned into attributes. Checks are each
+ * op's infer. */
 #include "lib/graph.h"
 
 #include <math.h>
@@ -14,8 +15,9 @@ static qnn_node add_input(qnn_model *m, const char *name, int rank, int64_t h, i
     if (m == NULL || m->status != QNN_OK)
         return QNN_NODE_NONE;
     if (h < 1 || w < 1 || c < 1 || h > INT32_MAX || w > INT32_MAX || c > INT32_MAX) {
-        (void)qnn_model__stick(m, qnn_ctx__fail(m->ctx, QNN_ERR_SHAPE, "input \"%s\": shape %lldx%lldx%lld",
-                                                name != NULL ? name : "", (long long)h, (long long)w, (long long)c));
+        (void)qnn_model__stick(
+            m, qnn_ctx__fail(m->ctx, QNN_ERR_SHAPE, "input \"%s\": shape %lldx%lldx%lld",
+                             name != NULL ? name : "", (long long)h, (long long)w, (long long)c));
         return QNN_NODE_NONE;
     }
     a.kh = rank == 1 ? 0 : (int32_t)h;
@@ -34,12 +36,10 @@ qnn_node qnn_input_features(qnn_model *m, const char *name, int64_t features)
     return add_input(m, name, 1, 1, 1, features);
 }
 
-static int32_t or_default(int value, int fallback)
-{
-    return value != 0 ? value : fallback;
-}
+static int32_t or_default(int value, int fallback) { return value != 0 ? value : fallback; }
 
-/* Total padding of one side; a sum that leaves int32 is sent on as -1, which every infer refuses. */
+/* Total padding of one side; a sum that leaves int32 is sent on as -1, which every infer refuses.
+ */
 static int32_t sum_pad(int pad, int extra)
 {
     const int64_t sum = (int64_t)pad + extra;
@@ -56,7 +56,8 @@ static void set_pads(qnn_attrs *a, int pad, const int pads[4])
 }
 
 /* Builder calls take x from a call that may have failed: then the error is already there. */
-static qnn_node add1(qnn_model *m, qnn_op_kind kind, const char *name, qnn_node x, const qnn_attrs *a)
+static qnn_node add1(qnn_model *m, qnn_op_kind kind, const char *name, qnn_node x,
+                     const qnn_attrs *a)
 {
     return qnn_model__add(m, kind, name, &x, 1, a, 1);
 }
@@ -64,8 +65,8 @@ static qnn_node add1(qnn_model *m, qnn_op_kind kind, const char *name, qnn_node 
 static qnn_node missing_opts(qnn_model *m, const char *op, const char *name)
 {
     if (m != NULL && m->status == QNN_OK)
-        (void)qnn_model__stick(m, qnn_ctx__fail(m->ctx, QNN_ERR_ARG, "%s \"%s\": options are NULL", op,
-                                                name != NULL ? name : ""));
+        (void)qnn_model__stick(m, qnn_ctx__fail(m->ctx, QNN_ERR_ARG, "%s \"%s\": options are NULL",
+                                                op, name != NULL ? name : ""));
     return QNN_NODE_NONE;
 }
 
@@ -106,7 +107,8 @@ qnn_node qnn_linear_ex(qnn_model *m, qnn_node x, const char *name, const qnn_lin
     return add1(m, QNN_OP_LINEAR, name, x, &a);
 }
 
-qnn_node qnn_batchnorm2d(qnn_model *m, qnn_node x, const char *name, const qnn_batchnorm2d_opts *opts)
+qnn_node qnn_batchnorm2d(qnn_model *m, qnn_node x, const char *name,
+                         const qnn_batchnorm2d_opts *opts)
 {
     qnn_attrs a = qnn_attrs__default();
 
@@ -134,7 +136,8 @@ qnn_node qnn_relu6(qnn_model *m, qnn_node x, const char *name)
     return qnn_clip(m, x, name, 0.0f, 6.0f);
 }
 
-static qnn_node pool(qnn_model *m, qnn_op_kind kind, qnn_node x, const char *name, const qnn_pool2d_opts *opts)
+static qnn_node pool(qnn_model *m, qnn_op_kind kind, qnn_node x, const char *name,
+                     const qnn_pool2d_opts *opts)
 {
     qnn_attrs a = qnn_attrs__default();
 
@@ -156,7 +159,8 @@ qnn_node qnn_maxpool2d_ex(qnn_model *m, qnn_node x, const char *name, const qnn_
 
 qnn_node qnn_maxpool2d(qnn_model *m, qnn_node x, const char *name, int kernel, int stride)
 {
-    return pool(m, QNN_OP_MAXPOOL2D, x, name, &(qnn_pool2d_opts){.kernel = kernel, .stride = stride});
+    return pool(m, QNN_OP_MAXPOOL2D, x, name,
+                &(qnn_pool2d_opts){.kernel = kernel, .stride = stride});
 }
 
 qnn_node qnn_avgpool2d_ex(qnn_model *m, qnn_node x, const char *name, const qnn_pool2d_opts *opts)
@@ -166,7 +170,8 @@ qnn_node qnn_avgpool2d_ex(qnn_model *m, qnn_node x, const char *name, const qnn_
 
 qnn_node qnn_avgpool2d(qnn_model *m, qnn_node x, const char *name, int kernel, int stride)
 {
-    return pool(m, QNN_OP_AVGPOOL2D, x, name, &(qnn_pool2d_opts){.kernel = kernel, .stride = stride});
+    return pool(m, QNN_OP_AVGPOOL2D, x, name,
+                &(qnn_pool2d_opts){.kernel = kernel, .stride = stride});
 }
 
 qnn_node qnn_global_avgpool(qnn_model *m, qnn_node x, const char *name)

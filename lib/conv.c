@@ -1,4 +1,5 @@
-/* Convolution in f32: the gather behind implicit GEMM, forward, backward by data, by weights and by bias. */
+/* Convolution in f32: the gather behind implicit GEMM, forward, backward by data, by weights and by
+ * bias. */
 #include "lib/conv.h"
 
 #include <math.h>
@@ -7,18 +8,37 @@
 #include "lib/qmath.h"
 
 #define MAX_SHARDS 16
-/* Above this many elements a weight gradient is not sharded: copies of it would cost more than they gain. */
+/* Above this many elements a weight gradient is not sharded: copies of it would cost more than they
+ * gain. */
 #define MAX_SHARDED_WEIGHTS ((size_t)1 << 19)
 
-/* ---- the gather ---------------------------------------------------------------------------------------------------------- */
+/* ---- the gather
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
-qnn_conv_view qnn_conv__view(const qnn_conv *c, const void *src, size_t size, int fill, size_t group)
+qnn_conv_view qnn_conv__view(const qnn_conv *c, const void *src, size_t size, int fill,
+                             size_t group)
 {
     const qnn_conv_view v = {
         .data = (const unsigned char *)src + group * qnn_conv__icg(c) * size,
-        .size = size, .fill = fill, .h = c->ih, .w = c->iw, .c = c->ic, .cg = qnn_conv__icg(c), .oh = c->oh, .ow = c->ow,
-        .kh = c->kh, .kw = c->kw, .sh = c->sh, .sw = c->sw, .dh = c->dh, .dw = c->dw, .up_h = 1, .up_w = 1,
-        .pt = (ptrdiff_t)c->pt, .pl = (ptrdiff_t)c->pl,
+        .size = size,
+        .fill = fill,
+        .h = c->ih,
+        .w = c->iw,
+        .c = c->ic,
+        .cg = qnn_conv__icg(c),
+        .oh = c->oh,
+        .ow = c->ow,
+        .kh = c->kh,
+        .kw = c->kw,
+        .sh = c->sh,
+        .sw = c->sw,
+        .dh = c->dh,
+        .dw = c->dw,
+        .up_h = 1,
+        .up_w = 1,
+        .pt = (ptrdiff_t)c->pt,
+        .pl = (ptrdiff_t)c->pl,
     };
 
     return v;
@@ -26,14 +46,17 @@ qnn_conv_view qnn_conv__view(const qnn_conv *c, const void *src, size_t size, in
 
 int qnn_conv__is_plain(const qnn_conv *c)
 {
-    return c->kh == 1 && c->kw == 1 && c->sh == 1 && c->sw == 1 && c->pt == 0 && c->pl == 0 && c->oh == c->ih && c->ow == c->iw;
+    return c->kh == 1 && c->kw == 1 && c->sh == 1 && c->sw == 1 && c->pt == 0 && c->pl == 0 &&
+           c->oh == c->ih && c->ow == c->iw;
 }
 
-/* Elements first..first+len-1 of the row of pixels that begins at image column x0 (which may lie outside), all channels of a pixel
-   adjacent: one run, with padding on either side. */
-static void copy_run(const qnn_conv_view *v, const unsigned char *row, ptrdiff_t x0, size_t first, size_t len, unsigned char *dst)
+/* Elements first..first+len-1 of the row of pixels that begins at image column x0 (which may lie
+   outside), all channels of a pixel adjacent: one run, with padding on either side. */
+static void copy_run(const qnn_conv_view *v, const unsigned char *row, ptrdiff_t x0, size_t first,
+                     size_t len, unsigned char *dst)
 {
-    const ptrdiff_t begin = x0 * (ptrdiff_t)v->c + (ptrdiff_t)first, end = begin + (ptrdiff_t)len, limit = (ptrdiff_t)(v->w * v->c);
+    const ptrdiff_t begin = x0 * (ptrdiff_t)v->c + (ptrdiff_t)first, end = begin + (ptrdiff_t)len,
+                    limit = (ptrdiff_t)(v->w * v->c);
     const ptrdiff_t from = begin < 0 ? 0 : begin, to = end > limit ? limit : end;
 
     if (from >= to) {
@@ -42,16 +65,19 @@ static void copy_run(const qnn_conv_view *v, const unsigned char *row, ptrdiff_t
     }
     if (from > begin)
         memset(dst, v->fill, (size_t)(from - begin) * v->size);
-    memcpy(dst + (size_t)(from - begin) * v->size, row + (size_t)from * v->size, (size_t)(to - from) * v->size);
+    memcpy(dst + (size_t)(from - begin) * v->size, row + (size_t)from * v->size,
+           (size_t)(to - from) * v->size);
     if (end > to)
         memset(dst + (size_t)(to - begin) * v->size, v->fill, (size_t)(end - to) * v->size);
 }
 
 /* The same when pixels are apart (dilation, groups, zeros between pixels): tap by tap. */
-static void copy_taps(const qnn_conv_view *v, const unsigned char *row, ptrdiff_t x0, size_t first, size_t len, unsigned char *dst)
+static void copy_taps(const qnn_conv_view *v, const unsigned char *row, ptrdiff_t x0, size_t first,
+                      size_t len, unsigned char *dst)
 {
     while (len > 0) {
-        const size_t tap = first / v->cg, ch = first % v->cg, part = v->cg - ch < len ? v->cg - ch : len;
+        const size_t tap = first / v->cg, ch = first % v->cg,
+                     part = v->cg - ch < len ? v->cg - ch : len;
         const ptrdiff_t x = x0 + (ptrdiff_t)(tap * v->dw);
 
         if (x < 0 || x % (ptrdiff_t)v->up_w != 0 || x / (ptrdiff_t)v->up_w >= (ptrdiff_t)v->w)
@@ -82,9 +108,11 @@ static inline void copy_bytes(unsigned char *dst, const unsigned char *src, size
     }
 }
 
-/* One row of taps (kernel row `tap`), elements first..first+len-1 of it, for n pixels of output row oy from column ox on. */
-static void gather_taps(const qnn_conv_view *v, const unsigned char *img, size_t oy, size_t ox, size_t n, size_t tap, size_t first, size_t len,
-                        unsigned char *dst, size_t ld)
+/* One row of taps (kernel row `tap`), elements first..first+len-1 of it, for n pixels of output row
+ * oy from column ox on. */
+static void gather_taps(const qnn_conv_view *v, const unsigned char *img, size_t oy, size_t ox,
+                        size_t n, size_t tap, size_t first, size_t len, unsigned char *dst,
+                        size_t ld)
 {
     const ptrdiff_t y = (ptrdiff_t)(oy * v->sh + tap * v->dh) - v->pt, up_h = (ptrdiff_t)v->up_h;
     const int is_run = v->dw == 1 && v->cg == v->c && v->up_w == 1;
@@ -108,16 +136,19 @@ static void gather_taps(const qnn_conv_view *v, const unsigned char *img, size_t
     }
 }
 
-static void gather(const qnn_conv_view *v, size_t r0, size_t nr, size_t c0, size_t nc, unsigned char *dst, size_t ld)
+static void gather(const qnn_conv_view *v, size_t r0, size_t nr, size_t c0, size_t nc,
+                   unsigned char *dst, size_t ld)
 {
     const size_t pixels = v->oh * v->ow, image = v->h * v->w * v->c * v->size, run = v->kw * v->cg;
 
     while (nr > 0) { /* a piece of one output row at a time */
-        const size_t ox = r0 % v->ow, oy = r0 / v->ow % v->oh, n = v->ow - ox < nr ? v->ow - ox : nr;
+        const size_t ox = r0 % v->ow, oy = r0 / v->ow % v->oh,
+                     n = v->ow - ox < nr ? v->ow - ox : nr;
         const unsigned char *const img = v->data + r0 / pixels * image;
 
         for (size_t c = c0; c < c0 + nc;) {
-            const size_t first = c % run, len = run - first < c0 + nc - c ? run - first : c0 + nc - c;
+            const size_t first = c % run,
+                         len = run - first < c0 + nc - c ? run - first : c0 + nc - c;
 
             gather_taps(v, img, oy, ox, n, c / run, first, len, dst + (c - c0) * v->size, ld);
             c += len;
@@ -128,17 +159,21 @@ static void gather(const qnn_conv_view *v, size_t r0, size_t nr, size_t c0, size
     }
 }
 
-void qnn_conv__gather_f32(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, float *dst, size_t ld)
+void qnn_conv__gather_f32(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, float *dst,
+                          size_t ld)
 {
     gather(view, r0, nr, c0, nc, (unsigned char *)dst, ld * sizeof *dst);
 }
 
-void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, uint8_t *dst, size_t ld)
+void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, uint8_t *dst,
+                         size_t ld)
 {
     gather(view, r0, nr, c0, nc, dst, ld);
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------------------------------- */
+/* ---- forward
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 /* An f32 inference program's constants: this, then packed weights of each group, then the bias. */
 typedef struct f32_packed {
@@ -159,16 +194,23 @@ static qnn_mat weights_mat(const qnn_conv *c, const float *w, size_t group)
     return (qnn_mat){.data = w + group * qnn_conv__ocg(c) * k, .rs = 1, .cs = k};
 }
 
-static void forward_group(qnn_exec *x, const qnn_step *s, const qnn_conv *c, size_t group, const float *packed, const float *bias)
+static void forward_group(qnn_exec *x, const qnn_step *s, const qnn_conv *c, size_t group,
+                          const float *packed, const float *bias)
 {
     const size_t ocg = qnn_conv__ocg(c);
     const float *const src = qnn_exec__in(x, s, 0);
     const qnn_conv_view view = qnn_conv__view(c, src, sizeof *src, 0, group);
     qnn_gemm_f32_args g = {
-        .m = (size_t)x->n * c->oh * c->ow, .n = ocg, .k = qnn_conv__k(c),
+        .m = (size_t)x->n * c->oh * c->ow,
+        .n = ocg,
+        .k = qnn_conv__k(c),
         .a = {.gather = qnn_conv__gather_f32, .arg = &view},
-        .b = packed, .c = (float *)qnn_exec__out(x, s) + group * ocg, .ldc = c->oc,
-        .bias = bias != NULL ? bias + group * ocg : NULL, .lo = s->n->a.lo, .hi = s->n->a.hi,
+        .b = packed,
+        .c = (float *)qnn_exec__out(x, s) + group * ocg,
+        .ldc = c->oc,
+        .bias = bias != NULL ? bias + group * ocg : NULL,
+        .lo = s->n->a.lo,
+        .hi = s->n->a.hi,
     };
 
     if (qnn_conv__is_plain(c))
@@ -204,8 +246,8 @@ static qnn_status widen(qnn_step *s, const qnn_param *w, float *dst)
     case QNN_DTYPE_I32:
         break;
     }
-    return qnn_ctx__fail(s->p->ctx, QNN_ERR_DTYPE, "%s \"%s\": %s weights need a quantised input", s->op->name, s->n->name,
-                         qnn_dtype_name(w->dtype));
+    return qnn_ctx__fail(s->p->ctx, QNN_ERR_DTYPE, "%s \"%s\": %s weights need a quantised input",
+                         s->op->name, s->n->name, qnn_dtype_name(w->dtype));
 }
 
 /* Weights as f32, fake-quantised where the node says so, in a block the caller releases. */
@@ -217,11 +259,13 @@ static qnn_status inference_weights(qnn_step *s, float **out)
     void *block;
     qnn_status status;
 
-    QNN_TRY(qnn_ctx__alloc(ctx, &block, (w->count + channels) * sizeof(float), "weights being packed"));
+    QNN_TRY(
+        qnn_ctx__alloc(ctx, &block, (w->count + channels) * sizeof(float), "weights being packed"));
     *out = block;
     status = widen(s, w, *out);
     if (status == QNN_OK && s->n->a.wq == QNN_WQ_FAKE)
-        qnn_qmath__fake_weights(ctx, *out, channels, w->count / channels, s->n->a.w_bits == 4 ? 7 : 127, s->n->a.w_per_channel,
+        qnn_qmath__fake_weights(ctx, *out, channels, w->count / channels,
+                                s->n->a.w_bits == 4 ? 7 : 127, s->n->a.w_per_channel,
                                 *out + w->count, *out);
     if (status != QNN_OK)
         qnn_ctx__release(ctx, block);
@@ -244,11 +288,14 @@ static qnn_status prepare_f32(qnn_step *s, const qnn_conv *c)
         float *const base = block;
 
         p = block;
-        *p = (f32_packed){.weights = header, .group_stride = stride, .bias = bias->count > 0 ? header + c->groups * stride : 0};
+        *p = (f32_packed){.weights = header,
+                          .group_stride = stride,
+                          .bias = bias->count > 0 ? header + c->groups * stride : 0};
         for (size_t g = 0; g < c->groups; g++) {
             const qnn_mat b = weights_mat(c, w, g);
 
-            qnn_gemm__pack_f32(s->p->ctx, s->p->k->gemm_f32, qnn_conv__k(c), qnn_conv__ocg(c), &b, base + header + g * stride);
+            qnn_gemm__pack_f32(s->p->ctx, s->p->k->gemm_f32, qnn_conv__k(c), qnn_conv__ocg(c), &b,
+                               base + header + g * stride);
         }
         if (bias->count > 0)
             status = widen(s, bias, base + p->bias);
@@ -257,7 +304,8 @@ static qnn_status prepare_f32(qnn_step *s, const qnn_conv *c)
     return status;
 }
 
-/* ---- training: what lies where in the scratch -------------------------------------------------------------------------------- */
+/* ---- training: what lies where in the scratch
+ * -------------------------------------------------------------------------------- */
 
 typedef struct train_scratch {
     size_t fake, scales, packed, masked, partial, floats; /* float offsets; floats: the total */
@@ -270,16 +318,16 @@ static size_t weight_shards(const qnn_conv *c, size_t n)
     return n < MAX_SHARDS ? n : MAX_SHARDS;
 }
 
-static int has_clip(const qnn_step *s)
-{
-    return s->n->a.lo > -INFINITY || s->n->a.hi < INFINITY;
-}
+static int has_clip(const qnn_step *s) { return s->n->a.lo > -INFINITY || s->n->a.hi < INFINITY; }
 
 static train_scratch train_layout(const qnn_step *s, const qnn_conv *c)
 {
-    const size_t k = qnn_conv__k(c), ocg = qnn_conv__ocg(c), icg = qnn_conv__icg(c), n = (size_t)s->p->max_batch;
-    const size_t forward = packed_floats(s, k, ocg), backward = packed_floats(s, c->kh * c->kw * ocg, icg);
-    const size_t weight_partial = qnn_gemm__at_b_scratch(ocg, k, weight_shards(c, n)), bias_partial = MAX_SHARDS * c->oc;
+    const size_t k = qnn_conv__k(c), ocg = qnn_conv__ocg(c), icg = qnn_conv__icg(c),
+                 n = (size_t)s->p->max_batch;
+    const size_t forward = packed_floats(s, k, ocg),
+                 backward = packed_floats(s, c->kh * c->kw * ocg, icg);
+    const size_t weight_partial = qnn_gemm__at_b_scratch(ocg, k, weight_shards(c, n)),
+                 bias_partial = MAX_SHARDS * c->oc;
     const int is_fake = s->n->a.wq == QNN_WQ_FAKE;
     train_scratch t = {0};
 
@@ -292,16 +340,18 @@ static train_scratch train_layout(const qnn_step *s, const qnn_conv *c)
     return t;
 }
 
-/* The weights that this pass multiplies by: the parameters, or their fake-quantised values in the scratch. */
-static const float *train_weights(qnn_exec *x, const qnn_step *s, const qnn_conv *c, const train_scratch *t)
+/* The weights that this pass multiplies by: the parameters, or their fake-quantised values in the
+ * scratch. */
+static const float *train_weights(qnn_exec *x, const qnn_step *s, const qnn_conv *c,
+                                  const train_scratch *t)
 {
     const float *const w = s->n->param[QNN_P_WEIGHT].data;
     float *const scratch = qnn_exec__scratch(x, s);
 
     if (s->n->a.wq != QNN_WQ_FAKE)
         return w;
-    qnn_qmath__fake_weights(x->ctx, w, c->oc, qnn_conv__k(c), s->n->a.w_bits == 4 ? 7 : 127, s->n->a.w_per_channel, scratch + t->scales,
-                            scratch + t->fake);
+    qnn_qmath__fake_weights(x->ctx, w, c->oc, qnn_conv__k(c), s->n->a.w_bits == 4 ? 7 : 127,
+                            s->n->a.w_per_channel, scratch + t->scales, scratch + t->fake);
     return scratch + t->fake;
 }
 
@@ -319,15 +369,19 @@ static void forward_train(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     }
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------------------------------ */
+/* ---- backward
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Weights of one group for backward by data: B [kh][kw][ocg] x [icg], taps flipped so that the window slides forwards. */
+/* Weights of one group for backward by data: B [kh][kw][ocg] x [icg], taps flipped so that the
+ * window slides forwards. */
 typedef struct flipped {
     const float *w;
     const qnn_conv *c;
 } flipped;
 
-static void gather_flipped(const void *arg, size_t r0, size_t nr, size_t c0, size_t nc, float *dst, size_t ld)
+static void gather_flipped(const void *arg, size_t r0, size_t nr, size_t c0, size_t nc, float *dst,
+                           size_t ld)
 {
     const flipped *const f = arg;
     const size_t ocg = qnn_conv__ocg(f->c), taps = f->c->kh * f->c->kw, icg = qnn_conv__icg(f->c);
@@ -339,7 +393,8 @@ static void gather_flipped(const void *arg, size_t r0, size_t nr, size_t c0, siz
     }
 }
 
-static void backward_data(qnn_exec *x, const qnn_step *s, const qnn_conv *c, const float *dout, const float *w, float *packed)
+static void backward_data(qnn_exec *x, const qnn_step *s, const qnn_conv *c, const float *dout,
+                          const float *w, float *packed)
 {
     const size_t ocg = qnn_conv__ocg(c), icg = qnn_conv__icg(c), k = c->kh * c->kw * ocg;
     float *const din = qnn_exec__din(x, s, 0);
@@ -348,13 +403,36 @@ static void backward_data(qnn_exec *x, const qnn_step *s, const qnn_conv *c, con
         const flipped f = {w + g * ocg * qnn_conv__k(c), c};
         const qnn_mat b = {.gather = gather_flipped, .arg = &f};
         const qnn_conv_view view = {
-            .data = (const unsigned char *)(dout + g * ocg), .size = sizeof *dout, .h = c->oh, .w = c->ow, .c = c->oc, .cg = ocg,
-            .oh = c->ih, .ow = c->iw, .kh = c->kh, .kw = c->kw, .sh = 1, .sw = 1, .dh = c->dh, .dw = c->dw, .up_h = c->sh, .up_w = c->sw,
-            .pt = (ptrdiff_t)(c->dh * (c->kh - 1)) - (ptrdiff_t)c->pt, .pl = (ptrdiff_t)(c->dw * (c->kw - 1)) - (ptrdiff_t)c->pl,
+            .data = (const unsigned char *)(dout + g * ocg),
+            .size = sizeof *dout,
+            .h = c->oh,
+            .w = c->ow,
+            .c = c->oc,
+            .cg = ocg,
+            .oh = c->ih,
+            .ow = c->iw,
+            .kh = c->kh,
+            .kw = c->kw,
+            .sh = 1,
+            .sw = 1,
+            .dh = c->dh,
+            .dw = c->dw,
+            .up_h = c->sh,
+            .up_w = c->sw,
+            .pt = (ptrdiff_t)(c->dh * (c->kh - 1)) - (ptrdiff_t)c->pt,
+            .pl = (ptrdiff_t)(c->dw * (c->kw - 1)) - (ptrdiff_t)c->pl,
         };
         qnn_gemm_f32_args a = {
-            .m = (size_t)x->n * c->ih * c->iw, .n = icg, .k = k, .a = {.gather = qnn_conv__gather_f32, .arg = &view}, .b = packed,
-            .c = din + g * icg, .ldc = c->ic, .beta = qnn_exec__din_beta(x, s, 0), .lo = -INFINITY, .hi = INFINITY,
+            .m = (size_t)x->n * c->ih * c->iw,
+            .n = icg,
+            .k = k,
+            .a = {.gather = qnn_conv__gather_f32, .arg = &view},
+            .b = packed,
+            .c = din + g * icg,
+            .ldc = c->ic,
+            .beta = qnn_exec__din_beta(x, s, 0),
+            .lo = -INFINITY,
+            .hi = INFINITY,
         };
 
         if (qnn_conv__is_plain(c))
@@ -364,7 +442,8 @@ static void backward_data(qnn_exec *x, const qnn_step *s, const qnn_conv *c, con
     }
 }
 
-static void backward_weights(qnn_exec *x, const qnn_step *s, const qnn_conv *c, const float *dout, float *dw, float *partial)
+static void backward_weights(qnn_exec *x, const qnn_step *s, const qnn_conv *c, const float *dout,
+                             float *dw, float *partial)
 {
     const size_t ocg = qnn_conv__ocg(c), k = qnn_conv__k(c), pixels = c->oh * c->ow;
     const float *const src = qnn_exec__in(x, s, 0);
@@ -375,8 +454,9 @@ static void backward_weights(qnn_exec *x, const qnn_step *s, const qnn_conv *c, 
 
         if (qnn_conv__is_plain(c))
             b = (qnn_mat){.data = src + g * qnn_conv__icg(c), .rs = c->ic, .cs = 1};
-        qnn_gemm__at_b(x->ctx, x->k->gemm_f32, ocg, k, (size_t)x->n * pixels, pixels, weight_shards(c, (size_t)x->n), dout + g * ocg, c->oc,
-                       &b, dw + g * ocg * k, k, partial);
+        qnn_gemm__at_b(x->ctx, x->k->gemm_f32, ocg, k, (size_t)x->n * pixels, pixels,
+                       weight_shards(c, (size_t)x->n), dout + g * ocg, c->oc, &b, dw + g * ocg * k,
+                       k, partial);
     }
 }
 
@@ -395,12 +475,16 @@ static void bias_task(void *arg, size_t shard, int thread)
 
     (void)thread;
     memset(sum, 0, j->oc * sizeof *sum);
-    j->vec->col_sum((last - first) * j->pixels, j->oc, j->dout + first * j->pixels * j->oc, j->oc, sum);
+    j->vec->col_sum((last - first) * j->pixels, j->oc, j->dout + first * j->pixels * j->oc, j->oc,
+                    sum);
 }
 
-static void backward_bias(qnn_exec *x, const qnn_conv *c, const float *dout, float *dbias, float *partial)
+static void backward_bias(qnn_exec *x, const qnn_conv *c, const float *dout, float *dbias,
+                          float *partial)
 {
-    bias_job j = {x->k->vec, dout, (size_t)x->n, c->oh * c->ow, c->oc, x->n < MAX_SHARDS ? (size_t)x->n : MAX_SHARDS, partial};
+    bias_job j = {x->k->vec,     dout,  (size_t)x->n,
+                  c->oh * c->ow, c->oc, x->n < MAX_SHARDS ? (size_t)x->n : MAX_SHARDS,
+                  partial};
 
     qnn_ctx__parallel(x->ctx, j.n_shards, bias_task, &j);
     j.vec->col_sum(j.n_shards, c->oc, partial, c->oc, dbias);
@@ -418,18 +502,21 @@ static void clip_task(void *arg, size_t i, int thread)
     const clip_job *const j = arg;
 
     (void)thread;
-    j->vec->clip_bwd(j->per, j->y + i * j->per, j->lo, j->hi, j->dy + i * j->per, 0, j->masked + i * j->per);
+    j->vec->clip_bwd(j->per, j->y + i * j->per, j->lo, j->hi, j->dy + i * j->per, 0,
+                     j->masked + i * j->per);
 }
 
 void qnn_conv__backward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
 {
     const train_scratch t = train_layout(s, c);
     float *const scratch = qnn_exec__scratch(x, s);
-    float *const dw = qnn_exec__dparam(x, s, QNN_P_WEIGHT), *const dbias = qnn_exec__dparam(x, s, QNN_P_BIAS);
+    float *const dw = qnn_exec__dparam(x, s, QNN_P_WEIGHT), *const dbias =
+                                                                qnn_exec__dparam(x, s, QNN_P_BIAS);
     const float *dout = qnn_exec__dout(x, s);
 
     if (has_clip(s)) {
-        clip_job j = {x->k->vec, qnn_exec__out(x, s), dout, s->n->a.lo, s->n->a.hi, scratch + t.masked, c->oh * c->ow * c->oc};
+        clip_job j = {x->k->vec,          qnn_exec__out(x, s),  dout, s->n->a.lo, s->n->a.hi,
+                      scratch + t.masked, c->oh * c->ow * c->oc};
 
         qnn_ctx__parallel(x->ctx, (size_t)x->n, clip_task, &j);
         dout = scratch + t.masked;
@@ -442,7 +529,9 @@ void qnn_conv__backward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
         backward_data(x, s, c, dout, train_weights(x, s, c, &t), scratch + t.packed);
 }
 
-/* ---- what the ops call ------------------------------------------------------------------------------------------------------------ */
+/* ---- what the ops call
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 qnn_status qnn_conv__declare(qnn_model *m, qnn_node_data *n, int rank, const int64_t *weight_dim)
 {
@@ -451,21 +540,27 @@ qnn_status qnn_conv__declare(qnn_model *m, qnn_node_data *n, int rank, const int
     const int is_int8 = wq == QNN_WQ_STATIC || wq == QNN_WQ_DYNAMIC;
     const qnn_dtype in = m->node[n->in[0]]->dtype;
 
-    QNN_RETURN_IF(m->ctx, wq < QNN_WQ_NONE || wq > QNN_WQ_DYNAMIC, QNN_ERR_ARG, "%s \"%s\": weight quantisation %d is unknown", op, n->name,
-                  (int)wq);
-    QNN_RETURN_IF(m->ctx, n->a.w_bits != 8 && n->a.w_bits != 4, QNN_ERR_ARG, "%s \"%s\": %d-bit weights, expected 8 or 4", op, n->name,
-                  (int)n->a.w_bits);
-    QNN_RETURN_IF(m->ctx, !(n->a.lo < n->a.hi), QNN_ERR_ARG, "%s \"%s\": clip from %g to %g", op, n->name, (double)n->a.lo, (double)n->a.hi);
-    QNN_RETURN_IF(m->ctx, in != (wq == QNN_WQ_STATIC ? QNN_DTYPE_U8 : QNN_DTYPE_F32), QNN_ERR_DTYPE, "%s \"%s\": input is %s, expected %s", op,
-                  n->name, qnn_dtype_name(in), wq == QNN_WQ_STATIC ? "u8" : "f32");
-    QNN_RETURN_IF(m->ctx, n->dtype == QNN_DTYPE_U8 && wq != QNN_WQ_STATIC, QNN_ERR_DTYPE, "%s \"%s\": a u8 output needs a u8 input", op,
-                  n->name);
-    QNN_TRY(qnn_node__declare(m, n, QNN_P_WEIGHT, "weight", is_int8 ? QNN_DTYPE_I8 : QNN_DTYPE_F32, rank, weight_dim, !is_int8));
-    QNN_RETURN_IF(m->ctx, is_int8 && n->param[QNN_P_WEIGHT].count / (size_t)weight_dim[0] > QNN_GEMM_MAX_K, QNN_ERR_UNSUPPORTED,
-                  "%s \"%s\": int8 sums of %zu products, at most %d fit", op, n->name,
-                  n->param[QNN_P_WEIGHT].count / (size_t)weight_dim[0], QNN_GEMM_MAX_K);
+    QNN_RETURN_IF(m->ctx, wq < QNN_WQ_NONE || wq > QNN_WQ_DYNAMIC, QNN_ERR_ARG,
+                  "%s \"%s\": weight quantisation %d is unknown", op, n->name, (int)wq);
+    QNN_RETURN_IF(m->ctx, n->a.w_bits != 8 && n->a.w_bits != 4, QNN_ERR_ARG,
+                  "%s \"%s\": %d-bit weights, expected 8 or 4", op, n->name, (int)n->a.w_bits);
+    QNN_RETURN_IF(m->ctx, !(n->a.lo < n->a.hi), QNN_ERR_ARG, "%s \"%s\": clip from %g to %g", op,
+                  n->name, (double)n->a.lo, (double)n->a.hi);
+    QNN_RETURN_IF(m->ctx, in != (wq == QNN_WQ_STATIC ? QNN_DTYPE_U8 : QNN_DTYPE_F32), QNN_ERR_DTYPE,
+                  "%s \"%s\": input is %s, expected %s", op, n->name, qnn_dtype_name(in),
+                  wq == QNN_WQ_STATIC ? "u8" : "f32");
+    QNN_RETURN_IF(m->ctx, n->dtype == QNN_DTYPE_U8 && wq != QNN_WQ_STATIC, QNN_ERR_DTYPE,
+                  "%s \"%s\": a u8 output needs a u8 input", op, n->name);
+    QNN_TRY(qnn_node__declare(m, n, QNN_P_WEIGHT, "weight", is_int8 ? QNN_DTYPE_I8 : QNN_DTYPE_F32,
+                              rank, weight_dim, !is_int8));
+    QNN_RETURN_IF(m->ctx,
+                  is_int8 && n->param[QNN_P_WEIGHT].count / (size_t)weight_dim[0] > QNN_GEMM_MAX_K,
+                  QNN_ERR_UNSUPPORTED, "%s \"%s\": int8 sums of %zu products, at most %d fit", op,
+                  n->name, n->param[QNN_P_WEIGHT].count / (size_t)weight_dim[0], QNN_GEMM_MAX_K);
     if (!n->a.no_bias)
-        QNN_TRY(qnn_node__declare(m, n, QNN_P_BIAS, "bias", wq == QNN_WQ_STATIC ? QNN_DTYPE_I32 : QNN_DTYPE_F32, 1, weight_dim, !is_int8));
+        QNN_TRY(qnn_node__declare(m, n, QNN_P_BIAS, "bias",
+                                  wq == QNN_WQ_STATIC ? QNN_DTYPE_I32 : QNN_DTYPE_F32, 1,
+                                  weight_dim, !is_int8));
     return QNN_OK;
 }
 
@@ -476,8 +571,9 @@ qnn_status qnn_conv__prepare(qnn_step *s, const qnn_conv *c)
     s->kernel = is_int8 ? s->p->k->gemm_u8s8->name : s->p->k->gemm_f32->name;
     if (!s->p->is_train)
         return is_int8 ? qnn_conv__prepare_int8(s, c) : prepare_f32(s, c);
-    QNN_RETURN_IF(s->p->ctx, is_int8 || s->n->param[QNN_P_WEIGHT].dtype != QNN_DTYPE_F32, QNN_ERR_DTYPE,
-                  "%s \"%s\": %s weights cannot be trained", s->op->name, s->n->name, qnn_dtype_name(s->n->param[QNN_P_WEIGHT].dtype));
+    QNN_RETURN_IF(s->p->ctx, is_int8 || s->n->param[QNN_P_WEIGHT].dtype != QNN_DTYPE_F32,
+                  QNN_ERR_DTYPE, "%s \"%s\": %s weights cannot be trained", s->op->name, s->n->name,
+                  qnn_dtype_name(s->n->param[QNN_P_WEIGHT].dtype));
     if (!has_clip(s))
         s->flags &= ~(unsigned)QNN_OP_BWD_DST;
     s->scratch_bytes = train_layout(s, c).floats * sizeof(float);
@@ -496,6 +592,7 @@ void qnn_conv__forward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
         const float *const base = s->packed;
 
         for (size_t g = 0; g < c->groups; g++)
-            forward_group(x, s, c, g, base + p->weights + g * p->group_stride, p->bias != 0 ? base + p->bias : NULL);
+            forward_group(x, s, c, g, base + p->weights + g * p->group_stride,
+                          p->bias != 0 ? base + p->bias : NULL);
     }
 }

@@ -1,8 +1,9 @@
 /*
  * Convolution as implicit GEMM, shared by conv2d and linear (a 1x1 convolution of a 1x1 image).
  *
- * Letters: n images; ih iw ic input; oh ow oc output; kh kw kernel; sh sw stride; dh dw dilation; pt pl padding on top and left; groups.
- * Weights are [oc][kh][kw][ic / groups]; one row of the virtual im2col matrix is [kh][kw][ic / groups].
+ * Letters: n images; ih iw ic input; oh ow oc output; kh kw kernel; sh sw stride; dh dw dilation;
+ * pt pl padding on top and left; groups. Weights are [oc][kh][kw][ic / groups]; one row of the
+ * virtual im2col matrix is [kh][kw][ic / groups].
  */
 #ifndef QNN_LIB_CONV_H
 #define QNN_LIB_CONV_H
@@ -14,23 +15,16 @@ typedef struct qnn_conv {
     size_t ih, iw, ic, oh, ow, oc, kh, kw, sh, sw, dh, dw, pt, pl, groups;
 } qnn_conv;
 
-/* Output channels and input channels of one group, and the length of a row of the virtual matrix. */
-static inline size_t qnn_conv__ocg(const qnn_conv *c)
-{
-    return c->oc / c->groups;
-}
-static inline size_t qnn_conv__icg(const qnn_conv *c)
-{
-    return c->ic / c->groups;
-}
-static inline size_t qnn_conv__k(const qnn_conv *c)
-{
-    return c->kh * c->kw * qnn_conv__icg(c);
-}
+/* Output channels and input channels of one group, and the length of a row of the virtual matrix.
+ */
+static inline size_t qnn_conv__ocg(const qnn_conv *c) { return c->oc / c->groups; }
+static inline size_t qnn_conv__icg(const qnn_conv *c) { return c->ic / c->groups; }
+static inline size_t qnn_conv__k(const qnn_conv *c) { return c->kh * c->kw * qnn_conv__icg(c); }
 
 /*
- * A window sliding over an image of any element size: the virtual im2col matrix of one group. Backward by data slides over the output's
- * gradient with zeros put between its pixels (up = stride).
+ * A window sliding over an image of any element size: the virtual im2col matrix of one group.
+ * Backward by data slides over the output's gradient with zeros put between its pixels (up =
+ * stride).
  */
 typedef struct qnn_conv_view {
     const unsigned char *data; /* [n][h][w][c] elements, at the group's first channel */
@@ -40,9 +34,12 @@ typedef struct qnn_conv_view {
     size_t oh, ow, kh, kw, sh, sw, dh, dw, up_h, up_w;
     ptrdiff_t pt, pl;
 } qnn_conv_view;
-qnn_conv_view qnn_conv__view(const qnn_conv *c, const void *src, size_t size, int fill, size_t group);
-void qnn_conv__gather_f32(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, float *dst, size_t ld);
-void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, uint8_t *dst, size_t ld);
+qnn_conv_view qnn_conv__view(const qnn_conv *c, const void *src, size_t size, int fill,
+                             size_t group);
+void qnn_conv__gather_f32(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, float *dst,
+                          size_t ld);
+void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size_t nc, uint8_t *dst,
+                         size_t ld);
 /* 1 when a row of the matrix is a pixel as it lies in memory: no gather is needed. */
 int qnn_conv__is_plain(const qnn_conv *c);
 

@@ -1,4 +1,5 @@
-/* Convolution and linear layers in int8: static (u8 in, exact sums, requantised or float out) and dynamic (rows quantised at run time). */
+/* Convolution and linear layers in int8: static (u8 in, exact sums, requantised or float out) and
+ * dynamic (rows quantised at run time). */
 #include "lib/conv.h"
 
 #include <stdlib.h>
@@ -6,7 +7,8 @@
 
 #include "lib/qmath.h"
 
-/* A program's constants: this, then (by offsets in bytes from the block's start) what it points at. */
+/* A program's constants: this, then (by offsets in bytes from the block's start) what it points at.
+ */
 typedef struct int8_packed {
     size_t weights, group_stride; /* packed s8 of each group */
     size_t bias;                  /* s32 [oc]: bias - zp_in * sum of weights; dynamic: zeros */
@@ -15,10 +17,7 @@ typedef struct int8_packed {
     int32_t zp, qmin, qmax;       /* u8 output */
 } int8_packed;
 
-static void *at(const qnn_step *s, size_t offset)
-{
-    return (unsigned char *)s->packed + offset;
-}
+static void *at(const qnn_step *s, size_t offset) { return (unsigned char *)s->packed + offset; }
 
 /* Sums of each output channel's weights. */
 static void sum_weights(const qnn_conv *c, const int8_t *w, int32_t *sums)
@@ -35,7 +34,8 @@ static void sum_weights(const qnn_conv *c, const int8_t *w, int32_t *sums)
 }
 
 /* The contract: 255 * sum|w| + |bias| of every channel fits int32. */
-static qnn_status check_range(const qnn_step *s, const qnn_conv *c, const int8_t *w, const int32_t *bias)
+static qnn_status check_range(const qnn_step *s, const qnn_conv *c, const int8_t *w,
+                              const int32_t *bias)
 {
     const size_t k = qnn_conv__k(c);
 
@@ -45,7 +45,8 @@ static qnn_status check_range(const qnn_step *s, const qnn_conv *c, const int8_t
         for (size_t i = 0; i < k; i++)
             sum += w[oc * k + i] < 0 ? -w[oc * k + i] : w[oc * k + i];
         sum = 255 * sum + (bias != NULL ? llabs((long long)bias[oc]) : 0);
-        QNN_RETURN_IF(s->p->ctx, sum > INT32_MAX, QNN_ERR_ARG, "%s \"%s\": sums of channel %zu can reach %lld, past int32", s->op->name,
+        QNN_RETURN_IF(s->p->ctx, sum > INT32_MAX, QNN_ERR_ARG,
+                      "%s \"%s\": sums of channel %zu can reach %lld, past int32", s->op->name,
                       s->n->name, oc, (long long)sum);
     }
     return QNN_OK;
@@ -56,15 +57,17 @@ qnn_status qnn_conv__prepare_int8(qnn_step *s, const qnn_conv *c)
     const qnn_param *const w = &s->n->param[QNN_P_WEIGHT], *const bias = &s->n->param[QNN_P_BIAS];
     const qnn_gemm_u8s8_kernel *const ker = s->p->k->gemm_u8s8;
     const qnn_node_data *const in = qnn_step__in(s, 0);
-    const size_t k = qnn_conv__k(c), ocg = qnn_conv__ocg(c), vector = qnn_round_up(c->oc * 4, QNN_ALIGN);
+    const size_t k = qnn_conv__k(c), ocg = qnn_conv__ocg(c),
+                 vector = qnn_round_up(c->oc * 4, QNN_ALIGN);
     const int is_dynamic = s->n->a.wq == QNN_WQ_DYNAMIC;
     int8_packed p = {.weights = qnn_round_up(sizeof p, QNN_ALIGN)};
     int32_t *sums, *ibias;
     float *mult;
     void *block;
 
-    QNN_RETURN_IF(s->p->ctx, w->n_scale != 1 && w->n_scale != c->oc, QNN_ERR_ARG, "%s \"%s\": %zu weight scales for %zu channels",
-                  s->op->name, s->n->name, w->n_scale, c->oc);
+    QNN_RETURN_IF(s->p->ctx, w->n_scale != 1 && w->n_scale != c->oc, QNN_ERR_ARG,
+                  "%s \"%s\": %zu weight scales for %zu channels", s->op->name, s->n->name,
+                  w->n_scale, c->oc);
     QNN_TRY(check_range(s, c, w->data, is_dynamic ? NULL : bias->data));
     p.group_stride = qnn_round_up(qnn_gemm__packed_u8s8(ker, k, ocg), QNN_ALIGN);
     p.bias = p.weights + c->groups * p.group_stride;
@@ -80,7 +83,9 @@ qnn_status qnn_conv__prepare_int8(qnn_step *s, const qnn_conv *c)
     for (size_t oc = 0; oc < c->oc; oc++) {
         const float w_scale = w->scale[w->n_scale > 1 ? oc : 0];
 
-        ibias[oc] = is_dynamic ? 0 : (bias->count > 0 ? ((const int32_t *)bias->data)[oc] : 0) - in->zero_point * sums[oc];
+        ibias[oc] = is_dynamic ? 0
+                               : (bias->count > 0 ? ((const int32_t *)bias->data)[oc] : 0) -
+                                     in->zero_point * sums[oc];
         mult[oc] = is_dynamic ? w_scale : in->scale * w_scale;
         if (s->n->dtype == QNN_DTYPE_U8)
             mult[oc] /= s->n->scale;
@@ -94,10 +99,12 @@ qnn_status qnn_conv__prepare_int8(qnn_step *s, const qnn_conv *c)
     else
         p.fbias = 0;
     for (size_t g = 0; g < c->groups; g++)
-        qnn_gemm__pack_u8s8(s->p->ctx, ker, k, ocg, (const int8_t *)w->data + g * ocg * k, 1, k, at(s, p.weights + g * p.group_stride));
+        qnn_gemm__pack_u8s8(s->p->ctx, ker, k, ocg, (const int8_t *)w->data + g * ocg * k, 1, k,
+                            at(s, p.weights + g * p.group_stride));
     memcpy(s->packed, &p, sizeof p);
     if (is_dynamic) /* codes, scale and zero point of each row */
-        s->scratch_bytes = (size_t)s->p->max_batch * (qnn_round_up(k, QNN_ALIGN) + sizeof(float) + sizeof(int32_t));
+        s->scratch_bytes = (size_t)s->p->max_batch *
+                           (qnn_round_up(k, QNN_ALIGN) + sizeof(float) + sizeof(int32_t));
     return QNN_OK;
 }
 
@@ -111,9 +118,20 @@ static void forward_static(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     for (size_t g = 0; g < c->groups; g++) {
         const qnn_conv_view view = qnn_conv__view(c, src, 1, (int)in->zero_point, g);
         qnn_gemm_u8s8_args a = {
-            .m = (size_t)x->n * c->oh * c->ow, .n = ocg, .k = qnn_conv__k(c), .gather = qnn_conv__gather_u8, .arg = &view,
-            .b = at(s, p->weights + g * p->group_stride), .bias = (int32_t *)at(s, p->bias) + g * ocg, .mult = (float *)at(s, p->mult) + g * ocg,
-            .zp = p->zp, .qmin = p->qmin, .qmax = p->qmax, .lo = s->n->a.lo, .hi = s->n->a.hi, .ldd = c->oc,
+            .m = (size_t)x->n * c->oh * c->ow,
+            .n = ocg,
+            .k = qnn_conv__k(c),
+            .gather = qnn_conv__gather_u8,
+            .arg = &view,
+            .b = at(s, p->weights + g * p->group_stride),
+            .bias = (int32_t *)at(s, p->bias) + g * ocg,
+            .mult = (float *)at(s, p->mult) + g * ocg,
+            .zp = p->zp,
+            .qmin = p->qmin,
+            .qmax = p->qmax,
+            .lo = s->n->a.lo,
+            .hi = s->n->a.hi,
+            .ldd = c->oc,
         };
 
         if (qnn_conv__is_plain(c)) {
@@ -138,7 +156,8 @@ typedef struct row_job {
     int32_t *zp;
 } row_job;
 
-/* Each row has a range of its own, so that an answer never depends on the other rows of the batch. */
+/* Each row has a range of its own, so that an answer never depends on the other rows of the batch.
+ */
 static void row_task(void *arg, size_t i, int thread)
 {
     const row_job *const j = arg;
@@ -157,11 +176,30 @@ static void forward_dynamic(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     const size_t ld = qnn_round_up(c->ic, QNN_ALIGN), max_batch = (size_t)s->p->max_batch;
     uint8_t *const codes = qnn_exec__scratch(x, s);
     float *const scale = (float *)(void *)(codes + max_batch * ld);
-    row_job j = {x->k->vec, qnn_exec__in(x, s, 0), c->ic, ld, codes, scale, (int32_t *)(void *)(scale + max_batch)};
+    row_job j = {x->k->vec,
+                 qnn_exec__in(x, s, 0),
+                 c->ic,
+                 ld,
+                 codes,
+                 scale,
+                 (int32_t *)(void *)(scale + max_batch)};
     qnn_gemm_u8s8_args a = {
-        .m = (size_t)x->n, .n = c->oc, .k = c->ic, .a = codes, .lda = ld, .b = at(s, p->weights), .bias = at(s, p->bias),
-        .mult = at(s, p->mult), .dst_f32 = qnn_exec__out(x, s), .fbias = p->fbias != 0 ? at(s, p->fbias) : NULL, .lo = s->n->a.lo,
-        .hi = s->n->a.hi, .row_scale = j.scale, .row_zp = j.zp, .col_sum = at(s, p->col_sum), .ldd = c->oc,
+        .m = (size_t)x->n,
+        .n = c->oc,
+        .k = c->ic,
+        .a = codes,
+        .lda = ld,
+        .b = at(s, p->weights),
+        .bias = at(s, p->bias),
+        .mult = at(s, p->mult),
+        .dst_f32 = qnn_exec__out(x, s),
+        .fbias = p->fbias != 0 ? at(s, p->fbias) : NULL,
+        .lo = s->n->a.lo,
+        .hi = s->n->a.hi,
+        .row_scale = j.scale,
+        .row_zp = j.zp,
+        .col_sum = at(s, p->col_sum),
+        .ldd = c->oc,
     };
 
     qnn_ctx__parallel(x->ctx, (size_t)x->n, row_task, &j);

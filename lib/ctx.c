@@ -1,5 +1,6 @@
 /* The context: its creation from options, and its end. */
-#define _GNU_SOURCE /* sched_getaffinity: the processors this process may use, not all there are */
+#define _GNU_SOURCE  /* sched_getaffinity: the processors this process may use, not all there are  \
+                      */
 #include "lib/internal.h"
 
 #include <sched.h>
@@ -59,15 +60,9 @@ const char *qnn_ctx_isa(const qnn_ctx *ctx)
     return name;
 }
 
-int qnn_ctx_threads(const qnn_ctx *ctx)
-{
-    return ctx->n_threads;
-}
+int qnn_ctx_threads(const qnn_ctx *ctx) { return ctx->n_threads; }
 
-const char *qnn_ctx_error(const qnn_ctx *ctx)
-{
-    return ctx->error;
-}
+const char *qnn_ctx_error(const qnn_ctx *ctx) { return ctx->error; }
 
 /* ISA bits under a cap by name (NULL: all that the machine has). */
 static qnn_status choose_isa(const char *cap, qnn_isa *out)
@@ -118,7 +113,8 @@ qnn_status qnn_ctx_create(qnn_ctx **out, const qnn_ctx_opts *opts)
     ctx->seed = o->seed;
     ctx->n_threads = o->n_threads != 0 ? o->n_threads : n_processors();
     qnn_kernels_init(&ctx->k, isa);
-    status = qnn_ctx__alloc(ctx, &block, (size_t)ctx->n_threads * QNN_THREAD_SCRATCH, "the threads' scratch");
+    status = qnn_ctx__alloc(ctx, &block, (size_t)ctx->n_threads * QNN_THREAD_SCRATCH,
+                            "the threads' scratch");
     if (status == QNN_OK) {
         ctx->scratch = block;
         status = qnn_pool__create(ctx);

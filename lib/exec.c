@@ -3,10 +3,7 @@
 
 #include <string.h>
 
-qnn_status qnn_exec__forward(qnn_exec *x)
-{
-    return x->p->backend->forward(x, 0, x->p->n_steps);
-}
+qnn_status qnn_exec__forward(qnn_exec *x) { return x->p->backend->forward(x, 0, x->p->n_steps); }
 
 qnn_status qnn_exec__backward(qnn_exec *x)
 {
@@ -28,10 +25,7 @@ const void *qnn_exec__in(const qnn_exec *x, const qnn_step *s, int i)
     return value(x, in_step(x, s, i));
 }
 
-void *qnn_exec__out(const qnn_exec *x, const qnn_step *s)
-{
-    return x->ws + s->out;
-}
+void *qnn_exec__out(const qnn_exec *x, const qnn_step *s) { return x->ws + s->out; }
 
 float *qnn_exec__dout(const qnn_exec *x, const qnn_step *s)
 {
@@ -75,12 +69,17 @@ float *qnn_exec__dvalue(const qnn_exec *x, qnn_node i)
     return qnn_exec__dout(x, &x->p->step[x->p->step_of[i]]);
 }
 
-/* ---- public ------------------------------------------------------------------------------------------------------------ */
+/* ---- public
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
-static qnn_status check_run(const qnn_program *p, qnn_ctx *ctx, const float *const *src, int n, float *const *dst)
+static qnn_status check_run(const qnn_program *p, qnn_ctx *ctx, const float *const *src, int n,
+                            float *const *dst)
 {
-    QNN_RETURN_IF(ctx, src == NULL || dst == NULL, QNN_ERR_ARG, "the list of inputs or outputs is NULL");
-    QNN_RETURN_IF(ctx, n < 1 || n > p->max_batch, QNN_ERR_ARG, "a batch of %d items is outside 1..%d", n, p->max_batch);
+    QNN_RETURN_IF(ctx, src == NULL || dst == NULL, QNN_ERR_ARG,
+                  "the list of inputs or outputs is NULL");
+    QNN_RETURN_IF(ctx, n < 1 || n > p->max_batch, QNN_ERR_ARG,
+                  "a batch of %d items is outside 1..%d", n, p->max_batch);
     for (int i = 0, n_inputs = qnn_model_n_inputs(p->graph); i < n_inputs; i++)
         QNN_RETURN_IF(ctx, src[i] == NULL, QNN_ERR_ARG, "input %d is NULL", i);
     for (int i = 0; i < p->graph->n_outputs; i++)
@@ -88,8 +87,8 @@ static qnn_status check_run(const qnn_program *p, qnn_ctx *ctx, const float *con
     return QNN_OK;
 }
 
-qnn_status qnn_run_in(const qnn_program *p, qnn_ctx *ctx, const float *const *src, int n, float *const *dst, void *ws,
-                      size_t ws_bytes)
+qnn_status qnn_run_in(const qnn_program *p, qnn_ctx *ctx, const float *const *src, int n,
+                      float *const *dst, void *ws, size_t ws_bytes)
 {
     const void *inputs[QNN_MAX_INPUTS];
     qnn_exec x = {.ctx = ctx, .p = p, .n = n, .ws = ws, .src = inputs};
@@ -98,17 +97,18 @@ qnn_status qnn_run_in(const qnn_program *p, qnn_ctx *ctx, const float *const *sr
         return QNN_ERR_ARG;
     x.k = p->k;
     QNN_TRY(check_run(p, ctx, src, n, dst));
-    QNN_RETURN_IF(ctx, ws_bytes < p->workspace, QNN_ERR_ARG, "the workspace has %zu bytes, the program needs %zu", ws_bytes,
-                  p->workspace);
-    QNN_RETURN_IF(ctx, p->workspace > 0 && (ws == NULL || (uintptr_t)ws % QNN_ALIGN != 0), QNN_ERR_ARG,
-                  "the workspace is NULL or not aligned to %d bytes", QNN_ALIGN);
+    QNN_RETURN_IF(ctx, ws_bytes < p->workspace, QNN_ERR_ARG,
+                  "the workspace has %zu bytes, the program needs %zu", ws_bytes, p->workspace);
+    QNN_RETURN_IF(ctx, p->workspace > 0 && (ws == NULL || (uintptr_t)ws % QNN_ALIGN != 0),
+                  QNN_ERR_ARG, "the workspace is NULL or not aligned to %d bytes", QNN_ALIGN);
     for (int i = 0, n_inputs = qnn_model_n_inputs(p->graph); i < n_inputs; i++)
         inputs[i] = src[i];
     QNN_TRY(qnn_exec__forward(&x));
     for (int i = 0; i < p->graph->n_outputs; i++) {
         const qnn_node_data *const out = p->graph->node[p->graph->output[i]];
 
-        memcpy(dst[i], qnn_exec__value(&x, p->graph->output[i]), (size_t)n * (size_t)qnn_shape__count(&out->shape) * sizeof(float));
+        memcpy(dst[i], qnn_exec__value(&x, p->graph->output[i]),
+               (size_t)n * (size_t)qnn_shape__count(&out->shape) * sizeof(float));
     }
     return QNN_OK;
 }
@@ -118,8 +118,8 @@ qnn_status qnn_run(const qnn_program *p, qnn_ctx *ctx, const float *src, int n, 
     if (p == NULL || ctx == NULL)
         return QNN_ERR_ARG;
     QNN_RETURN_IF(ctx, qnn_model_n_inputs(p->graph) != 1 || p->graph->n_outputs != 1, QNN_ERR_ARG,
-                  "the program has %d inputs and %d outputs: qnn_run_in() takes them", qnn_model_n_inputs(p->graph),
-                  p->graph->n_outputs);
+                  "the program has %d inputs and %d outputs: qnn_run_in() takes them",
+                  qnn_model_n_inputs(p->graph), p->graph->n_outputs);
     if (ctx->run_ws_bytes < p->workspace) {
         void *bigger;
 

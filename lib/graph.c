@@ -1,4 +1,5 @@
-/* Nodes of a model: adding them through their op's inference, their parameters, and what passes need to rewrite a model. */
+/* Nodes of a model: adding them through their op's inference, their parameters, and what passes
+ * need to rewrite a model. */
 #include "lib/graph.h"
 
 #include <math.h>
@@ -32,20 +33,28 @@ const char *qnn_shape__text(const qnn_shape *s, char *buf, size_t size)
 
     buf[0] = '\0';
     for (int i = 0; i < s->rank && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%lld", i == 0 ? "" : "x", (long long)s->dim[i]);
+        used += (size_t)snprintf(buf + used, size - used, "%s%lld", i == 0 ? "" : "x",
+                                 (long long)s->dim[i]);
     return buf;
 }
 
 const char *qnn_dtype_name(qnn_dtype t)
 {
     switch (t) {
-    case QNN_DTYPE_F32: return "f32";
-    case QNN_DTYPE_F16: return "f16";
-    case QNN_DTYPE_BF16: return "bf16";
-    case QNN_DTYPE_I32: return "i32";
-    case QNN_DTYPE_I8: return "i8";
-    case QNN_DTYPE_U8: return "u8";
-    case QNN_DTYPE_S4: return "s4";
+    case QNN_DTYPE_F32:
+        return "f32";
+    case QNN_DTYPE_F16:
+        return "f16";
+    case QNN_DTYPE_BF16:
+        return "bf16";
+    case QNN_DTYPE_I32:
+        return "i32";
+    case QNN_DTYPE_I8:
+        return "i8";
+    case QNN_DTYPE_U8:
+        return "u8";
+    case QNN_DTYPE_S4:
+        return "s4";
     }
     return "?";
 }
@@ -54,12 +63,16 @@ size_t qnn_dtype__bytes(qnn_dtype t, size_t count)
 {
     switch (t) {
     case QNN_DTYPE_F32:
-    case QNN_DTYPE_I32: return count * 4;
+    case QNN_DTYPE_I32:
+        return count * 4;
     case QNN_DTYPE_F16:
-    case QNN_DTYPE_BF16: return count * 2;
+    case QNN_DTYPE_BF16:
+        return count * 2;
     case QNN_DTYPE_I8:
-    case QNN_DTYPE_U8: return count;
-    case QNN_DTYPE_S4: return (count + 1) / 2;
+    case QNN_DTYPE_U8:
+        return count;
+    case QNN_DTYPE_S4:
+        return (count + 1) / 2;
     }
     return 0;
 }
@@ -77,7 +90,8 @@ qnn_attrs qnn_attrs__default(void)
     return a;
 }
 
-/* ---- parameters --------------------------------------------------------------------------------------------- */
+/* ---- parameters
+ * --------------------------------------------------------------------------------------------- */
 
 static void free_param(qnn_ctx *ctx, qnn_param *p)
 {
@@ -99,8 +113,8 @@ void qnn_node__free(qnn_ctx *ctx, qnn_node_data *n)
     qnn_ctx__release(ctx, n);
 }
 
-qnn_status qnn_node__declare(qnn_model *m, qnn_node_data *n, int slot, const char *suffix, qnn_dtype dtype,
-                             int rank, const int64_t *dim, int is_trainable)
+qnn_status qnn_node__declare(qnn_model *m, qnn_node_data *n, int slot, const char *suffix,
+                             qnn_dtype dtype, int rank, const int64_t *dim, int is_trainable)
 {
     qnn_param *const p = &n->param[slot];
     int64_t count = 1;
@@ -110,8 +124,8 @@ qnn_status qnn_node__declare(qnn_model *m, qnn_node_data *n, int slot, const cha
     assert(slot >= 0 && slot < QNN_MAX_PARAMS && rank >= 1 && rank <= 4);
     for (int i = 0; i < rank; i++) {
         QNN_RETURN_IF(m->ctx, dim[i] < 1 || count > QNN_MAX_ELEMENTS / dim[i], QNN_ERR_SHAPE,
-                      "%s \"%s\": %s would have more than %lld elements", qnn_ops[n->kind]->name, n->name,
-                      suffix, (long long)QNN_MAX_ELEMENTS);
+                      "%s \"%s\": %s would have more than %lld elements", qnn_ops[n->kind]->name,
+                      n->name, suffix, (long long)QNN_MAX_ELEMENTS);
         count *= dim[i];
     }
     snprintf(full, sizeof full, "%s.%s", n->name, suffix);
@@ -130,7 +144,8 @@ qnn_status qnn_node__declare(qnn_model *m, qnn_node_data *n, int slot, const cha
     return QNN_OK;
 }
 
-qnn_status qnn_node__retype(qnn_model *m, qnn_node_data *n, int slot, qnn_dtype dtype, size_t n_scale)
+qnn_status qnn_node__retype(qnn_model *m, qnn_node_data *n, int slot, qnn_dtype dtype,
+                            size_t n_scale)
 {
     qnn_param *const p = &n->param[slot];
     const size_t bytes = qnn_dtype__bytes(dtype, p->count);
@@ -139,7 +154,8 @@ qnn_status qnn_node__retype(qnn_model *m, qnn_node_data *n, int slot, qnn_dtype 
     assert(p->count > 0);
     QNN_TRY(qnn_ctx__zalloc(m->ctx, &data, bytes, p->full_name));
     if (n_scale > 0) {
-        const qnn_status status = qnn_ctx__zalloc(m->ctx, &scale, n_scale * sizeof(float), p->full_name);
+        const qnn_status status =
+            qnn_ctx__zalloc(m->ctx, &scale, n_scale * sizeof(float), p->full_name);
 
         if (status != QNN_OK) {
             qnn_ctx__release(m->ctx, data);
@@ -162,8 +178,9 @@ qnn_status qnn_node__copy_param(qnn_model *m, qnn_node_data *dst, int slot, cons
 {
     qnn_param *const p = &dst->param[slot];
 
-    QNN_RETURN_IF(m->ctx, p->count != src->count, QNN_ERR_SHAPE, "parameter \"%s\" has %zu elements, its source %zu",
-                  p->full_name, p->count, src->count);
+    QNN_RETURN_IF(m->ctx, p->count != src->count, QNN_ERR_SHAPE,
+                  "parameter \"%s\" has %zu elements, its source %zu", p->full_name, p->count,
+                  src->count);
     if (p->data == NULL || p->dtype != src->dtype || p->n_scale != src->n_scale)
         QNN_TRY(qnn_node__retype(m, dst, slot, src->dtype, src->n_scale));
     if (src->data != NULL)
@@ -189,7 +206,8 @@ qnn_status qnn_node__set_note(qnn_model *m, qnn_node_data *n, const char *fmt, .
     return QNN_OK;
 }
 
-/* Kaiming-uniform with a = sqrt(5), as PyTorch initialises conv and linear: weight and bias uniform in +-1/sqrt(fan_in). */
+/* Kaiming-uniform with a = sqrt(5), as PyTorch initialises conv and linear: weight and bias uniform
+ * in +-1/sqrt(fan_in). */
 static void init_kaiming(qnn_model *m, qnn_node_data *n)
 {
     const qnn_param *const w = &n->param[QNN_P_WEIGHT];
@@ -220,7 +238,8 @@ static qnn_status init_params(qnn_model *m, qnn_node_data *n)
 {
     for (int i = 0; i < n->n_param; i++)
         if (n->param[i].count > 0)
-            QNN_TRY(qnn_ctx__zalloc(m->ctx, &n->param[i].data, n->param[i].bytes, n->param[i].full_name));
+            QNN_TRY(qnn_ctx__zalloc(m->ctx, &n->param[i].data, n->param[i].bytes,
+                                    n->param[i].full_name));
     if (n->kind == QNN_OP_CONV2D || n->kind == QNN_OP_LINEAR) {
         init_kaiming(m, n);
     } else if (n->kind == QNN_OP_BATCHNORM2D) {
@@ -230,9 +249,11 @@ static qnn_status init_params(qnn_model *m, qnn_node_data *n)
     return QNN_OK;
 }
 
-/* ---- adding a node -------------------------------------------------------------------------------------------- */
+/* ---- adding a node
+ * -------------------------------------------------------------------------------------------- */
 
-/* The first failure of building stays with the model; its text is what the context holds at that moment. */
+/* The first failure of building stays with the model; its text is what the context holds at that
+ * moment. */
 static qnn_node stick(qnn_model *m, qnn_status status)
 {
     if (m->status == QNN_OK) {
@@ -244,9 +265,10 @@ static qnn_node stick(qnn_model *m, qnn_status status)
 
 static qnn_status check_name(qnn_model *m, const char *op, const char *name)
 {
-    QNN_RETURN_IF(m->ctx, name == NULL || name[0] == '\0', QNN_ERR_ARG, "%s: node %d has no name", op, m->n_nodes);
-    QNN_RETURN_IF(m->ctx, strlen(name) >= QNN_NAME_MAX, QNN_ERR_ARG, "%s \"%.40s...\": name is longer than %d bytes",
-                  op, name, QNN_NAME_MAX - 1);
+    QNN_RETURN_IF(m->ctx, name == NULL || name[0] == '\0', QNN_ERR_ARG, "%s: node %d has no name",
+                  op, m->n_nodes);
+    QNN_RETURN_IF(m->ctx, strlen(name) >= QNN_NAME_MAX, QNN_ERR_ARG,
+                  "%s \"%.40s...\": name is longer than %d bytes", op, name, QNN_NAME_MAX - 1);
     QNN_RETURN_IF(m->ctx, qnn_model_find(m, name) != QNN_NODE_NONE, QNN_ERR_ARG,
                   "%s \"%s\": another node has this name", op, name);
     return QNN_OK;
@@ -259,18 +281,19 @@ static qnn_status check_shape(qnn_model *m, const qnn_node_data *n)
 
     assert(n->shape.rank >= 1 && n->shape.rank <= 4);
     for (int i = 0; i < n->shape.rank; i++) {
-        QNN_RETURN_IF(m->ctx, n->shape.dim[i] < 1, QNN_ERR_SHAPE, "%s \"%s\": output dimension %d would be %lld",
-                      qnn_ops[n->kind]->name, n->name, i, (long long)n->shape.dim[i]);
+        QNN_RETURN_IF(m->ctx, n->shape.dim[i] < 1, QNN_ERR_SHAPE,
+                      "%s \"%s\": output dimension %d would be %lld", qnn_ops[n->kind]->name,
+                      n->name, i, (long long)n->shape.dim[i]);
         QNN_RETURN_IF(m->ctx, count > QNN_MAX_ELEMENTS / n->shape.dim[i], QNN_ERR_SHAPE,
-                      "%s \"%s\": output would have more than %lld elements", qnn_ops[n->kind]->name, n->name,
-                      (long long)QNN_MAX_ELEMENTS);
+                      "%s \"%s\": output would have more than %lld elements",
+                      qnn_ops[n->kind]->name, n->name, (long long)QNN_MAX_ELEMENTS);
         count *= n->shape.dim[i];
     }
     return QNN_OK;
 }
 
-static qnn_status fill_node(qnn_model *m, qnn_node_data *n, const char *name, const qnn_node *in, int n_in,
-                            int with_params)
+static qnn_status fill_node(qnn_model *m, qnn_node_data *n, const char *name, const qnn_node *in,
+                            int n_in, int with_params)
 {
     const qnn_op *const op = qnn_ops[n->kind];
     void *block;
@@ -278,10 +301,12 @@ static qnn_status fill_node(qnn_model *m, qnn_node_data *n, const char *name, co
     QNN_TRY(check_name(m, op->name, name));
     QNN_TRY(qnn_ctx__strdup(m->ctx, &n->name, name));
     QNN_RETURN_IF(m->ctx, n_in < op->n_in_min || n_in > op->n_in_max, QNN_ERR_ARG,
-                  "%s \"%s\": takes %d to %d inputs, got %d", op->name, name, op->n_in_min, op->n_in_max, n_in);
+                  "%s \"%s\": takes %d to %d inputs, got %d", op->name, name, op->n_in_min,
+                  op->n_in_max, n_in);
     for (int i = 0; i < n_in; i++)
         QNN_RETURN_IF(m->ctx, in[i] < 0 || in[i] >= m->n_nodes, QNN_ERR_ARG,
-                      "%s \"%s\": input %d is node %d, the model has %d", op->name, name, i, (int)in[i], m->n_nodes);
+                      "%s \"%s\": input %d is node %d, the model has %d", op->name, name, i,
+                      (int)in[i], m->n_nodes);
     QNN_TRY(qnn_ctx__alloc(m->ctx, &block, (size_t)n_in * sizeof *in, "inputs of a node"));
     n->in = block;
     if (n_in > 0)
@@ -294,14 +319,15 @@ static qnn_status fill_node(qnn_model *m, qnn_node_data *n, const char *name, co
     return QNN_OK;
 }
 
-static qnn_status add_node(qnn_model *m, qnn_node_data *n, const char *name, const qnn_node *in, int n_in,
-                           int with_params)
+static qnn_status add_node(qnn_model *m, qnn_node_data *n, const char *name, const qnn_node *in,
+                           int n_in, int with_params)
 {
     void *array = m->node;
     qnn_status status = fill_node(m, n, name, in, n_in, with_params);
 
     if (status == QNN_OK) {
-        status = qnn_ctx__grow(m->ctx, &array, &m->cap_nodes, (size_t)m->n_nodes + 1, sizeof(qnn_node_data *), "nodes");
+        status = qnn_ctx__grow(m->ctx, &array, &m->cap_nodes, (size_t)m->n_nodes + 1,
+                               sizeof(qnn_node_data *), "nodes");
         m->node = array;
     }
     if (status != QNN_OK) {
@@ -313,7 +339,8 @@ static qnn_status add_node(qnn_model *m, qnn_node_data *n, const char *name, con
 }
 
 static qnn_node add(qnn_model *m, qnn_op_kind kind, const char *name, const qnn_node *in, int n_in,
-                    const qnn_attrs *a, int with_params, qnn_dtype dtype, float scale, int32_t zero_point)
+                    const qnn_attrs *a, int with_params, qnn_dtype dtype, float scale,
+                    int32_t zero_point)
 {
     void *block;
     qnn_node_data *n;
@@ -334,23 +361,25 @@ static qnn_node add(qnn_model *m, qnn_op_kind kind, const char *name, const qnn_
     return status != QNN_OK ? stick(m, status) : m->n_nodes - 1;
 }
 
-qnn_node qnn_model__add(qnn_model *m, qnn_op_kind kind, const char *name, const qnn_node *in, int n_in,
-                        const qnn_attrs *a, int with_params)
+qnn_node qnn_model__add(qnn_model *m, qnn_op_kind kind, const char *name, const qnn_node *in,
+                        int n_in, const qnn_attrs *a, int with_params)
 {
     return add(m, kind, name, in, n_in, a, with_params, QNN_DTYPE_F32, 0.0f, 0);
 }
 
-qnn_node qnn_model__add_u8(qnn_model *m, qnn_op_kind kind, const char *name, const qnn_node *in, int n_in,
-                           const qnn_attrs *a, float scale, int32_t zero_point)
+qnn_node qnn_model__add_u8(qnn_model *m, qnn_op_kind kind, const char *name, const qnn_node *in,
+                           int n_in, const qnn_attrs *a, float scale, int32_t zero_point)
 {
     if (m == NULL || m->status != QNN_OK)
         return QNN_NODE_NONE;
     if (!(scale > 0.0f) || !isfinite(scale) || !isfinite(1.0f / scale))
-        return stick(m, qnn_ctx__fail(m->ctx, QNN_ERR_ARG, "%s \"%s\": scale %g is not positive and finite",
-                                      qnn_ops[kind]->name, name != NULL ? name : "", (double)scale));
+        return stick(
+            m, qnn_ctx__fail(m->ctx, QNN_ERR_ARG, "%s \"%s\": scale %g is not positive and finite",
+                             qnn_ops[kind]->name, name != NULL ? name : "", (double)scale));
     if (zero_point < 0 || zero_point > 255)
-        return stick(m, qnn_ctx__fail(m->ctx, QNN_ERR_ARG, "%s \"%s\": zero point %d is outside 0..255",
-                                      qnn_ops[kind]->name, name != NULL ? name : "", (int)zero_point));
+        return stick(
+            m, qnn_ctx__fail(m->ctx, QNN_ERR_ARG, "%s \"%s\": zero point %d is outside 0..255",
+                             qnn_ops[kind]->name, name != NULL ? name : "", (int)zero_point));
     return add(m, kind, name, in, n_in, a, 0, QNN_DTYPE_U8, scale, zero_point);
 }
 
@@ -360,7 +389,9 @@ qnn_status qnn_model__stick(qnn_model *m, qnn_status status)
     return status;
 }
 
-/* ---- rewriting -------------------------------------------------------------------------------------------------- */
+/* ---- rewriting
+ * --------------------------------------------------------------------------------------------------
+ */
 
 int qnn_model__is_output(const qnn_model *m, qnn_node i)
 {

@@ -1,4 +1,5 @@
-/* A model's life, its clone, its outputs, metadata, and the views that callers get of nodes and parameters. */
+/* A model's life, its clone, its outputs, metadata, and the views that callers get of nodes and
+ * parameters. */
 #include "lib/graph.h"
 
 #include <string.h>
@@ -50,21 +51,25 @@ static qnn_status add_output(qnn_model *m, const char *name, qnn_node x)
     size_t cap = m->cap_outputs;
     char *copy;
 
-    QNN_RETURN_IF(m->ctx, name == NULL || name[0] == '\0', QNN_ERR_ARG, "output %d has no name", m->n_outputs);
-    QNN_RETURN_IF(m->ctx, strlen(name) >= QNN_NAME_MAX, QNN_ERR_ARG, "output \"%.40s...\": name is longer than %d bytes",
-                  name, QNN_NAME_MAX - 1);
-    QNN_RETURN_IF(m->ctx, x < 0 || x >= m->n_nodes, QNN_ERR_ARG, "output \"%s\" is node %d, the model has %d", name,
-                  (int)x, m->n_nodes);
+    QNN_RETURN_IF(m->ctx, name == NULL || name[0] == '\0', QNN_ERR_ARG, "output %d has no name",
+                  m->n_outputs);
+    QNN_RETURN_IF(m->ctx, strlen(name) >= QNN_NAME_MAX, QNN_ERR_ARG,
+                  "output \"%.40s...\": name is longer than %d bytes", name, QNN_NAME_MAX - 1);
+    QNN_RETURN_IF(m->ctx, x < 0 || x >= m->n_nodes, QNN_ERR_ARG,
+                  "output \"%s\" is node %d, the model has %d", name, (int)x, m->n_nodes);
     for (int i = 0; i < m->n_outputs; i++)
-        QNN_RETURN_IF(m->ctx, strcmp(m->output_name[i], name) == 0, QNN_ERR_ARG, "two outputs are called \"%s\"", name);
+        QNN_RETURN_IF(m->ctx, strcmp(m->output_name[i], name) == 0, QNN_ERR_ARG,
+                      "two outputs are called \"%s\"", name);
     QNN_TRY(qnn_ctx__strdup(m->ctx, &copy, name));
-    if (qnn_ctx__grow(m->ctx, &outputs, &cap, (size_t)m->n_outputs + 1, sizeof *m->output, "outputs") != QNN_OK) {
+    if (qnn_ctx__grow(m->ctx, &outputs, &cap, (size_t)m->n_outputs + 1, sizeof *m->output,
+                      "outputs") != QNN_OK) {
         qnn_ctx__release(m->ctx, copy);
         return QNN_ERR_NOMEM;
     }
     m->output = outputs;
     cap = m->cap_outputs;
-    if (qnn_ctx__grow(m->ctx, &names, &cap, (size_t)m->n_outputs + 1, sizeof *m->output_name, "outputs") != QNN_OK) {
+    if (qnn_ctx__grow(m->ctx, &names, &cap, (size_t)m->n_outputs + 1, sizeof *m->output_name,
+                      "outputs") != QNN_OK) {
         qnn_ctx__release(m->ctx, copy);
         return QNN_ERR_NOMEM;
     }
@@ -88,7 +93,8 @@ void qnn_output(qnn_model *m, const char *name, qnn_node x)
 static qnn_status copy_node(qnn_model *dst, const qnn_node_data *n)
 {
     const qnn_node made = n->dtype == QNN_DTYPE_U8
-                              ? qnn_model__add_u8(dst, n->kind, n->name, n->in, n->n_in, &n->a, n->scale, n->zero_point)
+                              ? qnn_model__add_u8(dst, n->kind, n->name, n->in, n->n_in, &n->a,
+                                                  n->scale, n->zero_point)
                               : qnn_model__add(dst, n->kind, n->name, n->in, n->n_in, &n->a, 0);
 
     if (made == QNN_NODE_NONE)
@@ -131,12 +137,11 @@ qnn_status qnn_model_clone(qnn_model **out, qnn_ctx *ctx, const qnn_model *m)
     return QNN_OK;
 }
 
-/* ---- views --------------------------------------------------------------------------------------------------------- */
+/* ---- views
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
-int qnn_model_n_nodes(const qnn_model *m)
-{
-    return m->n_nodes;
-}
+int qnn_model_n_nodes(const qnn_model *m) { return m->n_nodes; }
 
 qnn_status qnn_model_node_info(const qnn_model *m, qnn_node i, qnn_node_info *out)
 {
@@ -144,8 +149,8 @@ qnn_status qnn_model_node_info(const qnn_model *m, qnn_node i, qnn_node_info *ou
 
     if (m == NULL || out == NULL)
         return QNN_ERR_ARG;
-    QNN_RETURN_IF(m->ctx, i < 0 || i >= m->n_nodes, QNN_ERR_ARG, "node %d does not exist, the model has %d", (int)i,
-                  m->n_nodes);
+    QNN_RETURN_IF(m->ctx, i < 0 || i >= m->n_nodes, QNN_ERR_ARG,
+                  "node %d does not exist, the model has %d", (int)i, m->n_nodes);
     n = m->node[i];
     memset(out, 0, sizeof *out);
     out->name = n->name;
@@ -186,10 +191,7 @@ qnn_node qnn_model_input(const qnn_model *m, int i)
     return QNN_NODE_NONE;
 }
 
-int qnn_model_n_outputs(const qnn_model *m)
-{
-    return m->n_outputs;
-}
+int qnn_model_n_outputs(const qnn_model *m) { return m->n_outputs; }
 
 qnn_node qnn_model_output(const qnn_model *m, int i)
 {
@@ -244,8 +246,8 @@ qnn_status qnn_model_param(const qnn_model *m, int i, qnn_param_info *out)
     if (m == NULL || out == NULL)
         return QNN_ERR_ARG;
     n = i < 0 ? NULL : locate(m, i, &node, &slot);
-    QNN_RETURN_IF(m->ctx, n == NULL, QNN_ERR_ARG, "parameter %d does not exist, the model has %d", i,
-                  qnn_model_n_params(m));
+    QNN_RETURN_IF(m->ctx, n == NULL, QNN_ERR_ARG, "parameter %d does not exist, the model has %d",
+                  i, qnn_model_n_params(m));
     p = &n->param[slot];
     memset(out, 0, sizeof *out);
     out->name = p->full_name;
@@ -284,15 +286,19 @@ qnn_status qnn_model_copy_params(qnn_model *dst, const qnn_model *src)
 
     if (dst == NULL || src == NULL)
         return QNN_ERR_ARG;
-    QNN_RETURN_IF(dst->ctx, qnn_model_n_params(src) != n, QNN_ERR_SHAPE, "the models have %d and %d parameters", n,
-                  qnn_model_n_params(src));
+    QNN_RETURN_IF(dst->ctx, qnn_model_n_params(src) != n, QNN_ERR_SHAPE,
+                  "the models have %d and %d parameters", n, qnn_model_n_params(src));
     for (int i = 0; i < n; i++) {
         QNN_TRY(qnn_model_param(dst, i, &a));
         QNN_TRY(qnn_model_param(src, i, &b));
-        QNN_RETURN_IF(dst->ctx, strcmp(a.name, b.name) != 0 || a.dtype != b.dtype || a.count != b.count ||
-                          a.n_scales != b.n_scales, QNN_ERR_SHAPE,
-                      "parameter %d is \"%s\" (%s, %zu elements) in one model and \"%s\" (%s, %zu elements) in the other",
-                      i, a.name, qnn_dtype_name(a.dtype), a.count, b.name, qnn_dtype_name(b.dtype), b.count);
+        QNN_RETURN_IF(dst->ctx,
+                      strcmp(a.name, b.name) != 0 || a.dtype != b.dtype || a.count != b.count ||
+                          a.n_scales != b.n_scales,
+                      QNN_ERR_SHAPE,
+                      "parameter %d is \"%s\" (%s, %zu elements) in one model and \"%s\" (%s, %zu "
+                      "elements) in the other",
+                      i, a.name, qnn_dtype_name(a.dtype), a.count, b.name, qnn_dtype_name(b.dtype),
+                      b.count);
     }
     for (int i = 0; i < n; i++) {
         qnn_node node = QNN_NODE_NONE;
@@ -302,12 +308,15 @@ qnn_status qnn_model_copy_params(qnn_model *dst, const qnn_model *src)
 
         memcpy(to->param[slot].data, from->param[slot].data, to->param[slot].bytes);
         if (to->param[slot].n_scale > 0)
-            memcpy(to->param[slot].scale, from->param[slot].scale, to->param[slot].n_scale * sizeof(float));
+            memcpy(to->param[slot].scale, from->param[slot].scale,
+                   to->param[slot].n_scale * sizeof(float));
     }
     return QNN_OK;
 }
 
-/* ---- metadata -------------------------------------------------------------------------------------------------------- */
+/* ---- metadata
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static int find_meta(const qnn_model *m, const char *key)
 {
@@ -320,7 +329,8 @@ static int find_meta(const qnn_model *m, const char *key)
 static qnn_status append_meta(qnn_model *m, const char *key, char *value)
 {
     void *array = m->meta;
-    const qnn_status status = qnn_ctx__grow(m->ctx, &array, &m->cap_meta, (size_t)m->n_meta + 1, sizeof *m->meta, "metadata");
+    const qnn_status status = qnn_ctx__grow(m->ctx, &array, &m->cap_meta, (size_t)m->n_meta + 1,
+                                            sizeof *m->meta, "metadata");
 
     m->meta = array;
     QNN_TRY(status);
@@ -337,7 +347,8 @@ qnn_status qnn_model_set_meta(qnn_model *m, const char *key, const char *value)
     if (m == NULL)
         return QNN_ERR_ARG;
     QNN_RETURN_IF(m->ctx, key == NULL || key[0] == '\0', QNN_ERR_ARG, "a metadata key is empty");
-    QNN_RETURN_IF(m->ctx, strcmp(key, "qnn.graph") == 0, QNN_ERR_ARG, "metadata key \"qnn.graph\" is the file format's own");
+    QNN_RETURN_IF(m->ctx, strcmp(key, "qnn.graph") == 0, QNN_ERR_ARG,
+                  "metadata key \"qnn.graph\" is the file format's own");
     i = find_meta(m, key);
     if (value != NULL)
         QNN_TRY(qnn_ctx__strdup(m->ctx, &copy, value));

@@ -9,9 +9,9 @@
 typedef struct qnn_optim_step {
     const qnn_trainer_opts *opts;
     float lr;
-    float g_scale;              /* gradients times this: clipping */
-    float step_size, sqrt_bc2;  /* Adam */
-    int is_first;               /* SGD: the momentum buffer holds nothing yet */
+    float g_scale;             /* gradients times this: clipping */
+    float step_size, sqrt_bc2; /* Adam */
+    int is_first;              /* SGD: the momentum buffer holds nothing yet */
 } qnn_optim_step;
 
 /* number: of the step, from 1. */

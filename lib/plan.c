@@ -1,8 +1,9 @@
 /*
- * Memory plan: every value, gradient and saved block gets an offset in one workspace; blocks whose lifetimes do not meet share bytes.
+ * Memory plan: every value, gradient and saved block gets an offset in one workspace; blocks whose
+ * lifetimes do not meet share bytes.
  *
- * Time: step i runs forward at i and backward at 2 n - 1 - i. Blocks are placed largest first at the lowest offset that is free for
- * their whole life.
+ * Time: step i runs forward at i and backward at 2 n - 1 - i. Blocks are placed largest first at
+ * the lowest offset that is free for their whole life.
  */
 #include "lib/exec.h"
 
@@ -10,24 +11,21 @@
 
 typedef struct block {
     size_t bytes, offset;
-    int start, end;      /* inclusive */
-    size_t *target;      /* where the offset goes */
-    int order;           /* for a stable sort */
+    int start, end; /* inclusive */
+    size_t *target; /* where the offset goes */
+    int order;      /* for a stable sort */
 } block;
 
 typedef struct plan {
     const qnn_program *p;
     int n, n_blocks;
-    int *n_reads; /* [n] edges that read step i's value, outputs counted */
-    int *root;    /* [n] the step whose memory step i's value lies in */
-    int *end;     /* [n] when the memory of root i is last needed */
+    int *n_reads;  /* [n] edges that read step i's value, outputs counted */
+    int *root;     /* [n] the step whose memory step i's value lies in */
+    int *end;      /* [n] when the memory of root i is last needed */
     block *blocks; /* [3 n] */
 } plan;
 
-static int backward_time(const plan *pl, int step)
-{
-    return 2 * pl->n - 1 - step;
-}
+static int backward_time(const plan *pl, int step) { return 2 * pl->n - 1 - step; }
 
 static int step_in(const plan *pl, int step, int k)
 {
@@ -36,7 +34,8 @@ static int step_in(const plan *pl, int step, int k)
 
 static int runs_backward(const plan *pl, int step)
 {
-    return pl->p->is_train && pl->p->step[step].needs_grad && pl->p->step[step].op->backward != NULL;
+    return pl->p->is_train && pl->p->step[step].needs_grad &&
+           pl->p->step[step].op->backward != NULL;
 }
 
 static void count_reads(plan *pl)
@@ -57,7 +56,8 @@ static int may_share(const plan *pl, int i)
     if ((s->flags & QNN_OP_INPLACE) == 0 || pl->p->keep_all)
         return 0;
     from = step_in(pl, i, 0);
-    if (pl->p->step[from].input_index >= 0 || pl->n_reads[from] != 1 || pl->p->step[from].out_bytes != s->out_bytes)
+    if (pl->p->step[from].input_index >= 0 || pl->n_reads[from] != 1 ||
+        pl->p->step[from].out_bytes != s->out_bytes)
         return 0;
     if (pl->p->step[from].needs_grad != s->needs_grad)
         return 0;
@@ -94,7 +94,8 @@ static void find_lifetimes(plan *pl)
         }
     }
     for (int k = 0; k < pl->p->graph->n_outputs; k++)
-        extend(pl, pl->p->step_of[pl->p->graph->output[k]], pl->n); /* read after the last step, by the loss or the caller */
+        extend(pl, pl->p->step_of[pl->p->graph->output[k]],
+               pl->n); /* read after the last step, by the loss or the caller */
 }
 
 static void add_block(plan *pl, size_t bytes, int start, int end, size_t *target)
@@ -110,7 +111,8 @@ static void add_block(plan *pl, size_t bytes, int start, int end, size_t *target
     b->order = pl->n_blocks++;
 }
 
-/* When the gradient of step i's output is first written: by the loss, or by its last reader's backward. */
+/* When the gradient of step i's output is first written: by the loss, or by its last reader's
+ * backward. */
 static int gradient_start(const plan *pl, int i)
 {
     int start = backward_time(pl, i);
@@ -140,14 +142,16 @@ static void collect(plan *pl)
 
         if (!s->needs_grad)
             continue;
-        /* The gradient shares its memory along the same chains as the value: the last of the chain starts it, its root ends it. */
+        /* The gradient shares its memory along the same chains as the value: the last of the chain
+         * starts it, its root ends it. */
         if (pl->root[i] == i) {
             int last = i;
 
             for (int c = i + 1; c < pl->n; c++)
                 if (pl->root[c] == i)
                     last = c;
-            add_block(pl, s->out_bytes, gradient_start(pl, last), s->input_index >= 0 ? 2 * pl->n : backward_time(pl, i), &s->dout);
+            add_block(pl, s->out_bytes, gradient_start(pl, last),
+                      s->input_index >= 0 ? 2 * pl->n : backward_time(pl, i), &s->dout);
         }
     }
 }
@@ -173,7 +177,8 @@ static size_t place(const block *blocks, int k)
             const block *const b = &blocks[i];
             const int meets_in_time = b->start <= blocks[k].end && blocks[k].start <= b->end;
 
-            if (meets_in_time && b->offset < offset + blocks[k].bytes && offset < b->offset + b->bytes) {
+            if (meets_in_time && b->offset < offset + blocks[k].bytes &&
+                offset < b->offset + b->bytes) {
                 offset = b->offset + b->bytes;
                 moved = 1;
             }
@@ -217,7 +222,8 @@ qnn_status qnn_program__plan(qnn_program *p)
     void *memory;
     int *ints;
 
-    QNN_TRY(qnn_ctx__zalloc(p->ctx, &memory, n * (3 * sizeof(int) + 3 * sizeof(block)), "the memory plan"));
+    QNN_TRY(qnn_ctx__zalloc(p->ctx, &memory, n * (3 * sizeof(int) + 3 * sizeof(block)),
+                            "the memory plan"));
     pl.blocks = memory;
     ints = (int *)(void *)(pl.blocks + 3 * n);
     pl.n_reads = ints;

@@ -1,4 +1,5 @@
-/* Compiling a model: which nodes run, their private copies, gradients' routes, then each op's preparation and the memory plan. */
+/* Compiling a model: which nodes run, their private copies, gradients' routes, then each op's
+ * preparation and the memory plan. */
 #include "lib/exec.h"
 
 #include <string.h>
@@ -21,25 +22,13 @@ void qnn_program_free(qnn_program *p)
     qnn_ctx__release(p->ctx, p);
 }
 
-size_t qnn_program_workspace(const qnn_program *p)
-{
-    return p->workspace;
-}
+size_t qnn_program_workspace(const qnn_program *p) { return p->workspace; }
 
-size_t qnn_program_bytes(const qnn_program *p)
-{
-    return p->bytes;
-}
+size_t qnn_program_bytes(const qnn_program *p) { return p->bytes; }
 
-int qnn_program_max_batch(const qnn_program *p)
-{
-    return p->max_batch;
-}
+int qnn_program_max_batch(const qnn_program *p) { return p->max_batch; }
 
-int qnn_program_n_steps(const qnn_program *p)
-{
-    return p->n_steps;
-}
+int qnn_program_n_steps(const qnn_program *p) { return p->n_steps; }
 
 qnn_status qnn_program_step(const qnn_program *p, int i, qnn_step_info *out)
 {
@@ -73,9 +62,11 @@ const qnn_node_data *qnn_step__in(const qnn_step *s, int i)
     return s->p->graph->node[s->n->in[i]];
 }
 
-/* ---- the private copy of the graph -------------------------------------------------------------------------------- */
+/* ---- the private copy of the graph
+ * -------------------------------------------------------------------------------- */
 
-/* Parameters' data and scales are borrowed from the model while ops prepare, and forgotten afterwards. */
+/* Parameters' data and scales are borrowed from the model while ops prepare, and forgotten
+ * afterwards. */
 static qnn_status copy_node(qnn_model *g, const qnn_node_data *src)
 {
     void *block;
@@ -117,20 +108,25 @@ static qnn_status copy_graph(qnn_program *p, const qnn_model *m)
     QNN_TRY(qnn_model_create(&g, p->ctx));
     p->graph = g;
     p->owns_graph = 1;
-    QNN_TRY(qnn_ctx__zalloc(p->ctx, &block, (size_t)m->n_nodes * sizeof *g->node, "a program's nodes"));
+    QNN_TRY(
+        qnn_ctx__zalloc(p->ctx, &block, (size_t)m->n_nodes * sizeof *g->node, "a program's nodes"));
     g->node = block;
     for (int i = 0; i < m->n_nodes; i++)
         QNN_TRY(copy_node(g, m->node[i]));
-    QNN_TRY(qnn_ctx__alloc(p->ctx, &block, (size_t)m->n_outputs * sizeof *g->output, "a program's outputs"));
+    QNN_TRY(qnn_ctx__alloc(p->ctx, &block, (size_t)m->n_outputs * sizeof *g->output,
+                           "a program's outputs"));
     g->output = block;
     memcpy(g->output, m->output, (size_t)m->n_outputs * sizeof *g->output);
-    QNN_TRY(qnn_ctx__zalloc(p->ctx, &block, (size_t)m->n_outputs * sizeof *g->output_name, "a program's outputs"));
+    QNN_TRY(qnn_ctx__zalloc(p->ctx, &block, (size_t)m->n_outputs * sizeof *g->output_name,
+                            "a program's outputs"));
     g->output_name = block;
     g->n_outputs = m->n_outputs;
     return QNN_OK;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------- */
+/* ---- steps
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static int is_dropped(const qnn_program *p, const qnn_op *op)
 {
@@ -143,9 +139,11 @@ static qnn_status make_steps(qnn_program *p)
     void *block;
     int n_inputs = 0;
 
-    QNN_TRY(qnn_ctx__zalloc(p->ctx, &block, (size_t)g->n_nodes * sizeof *p->step, "a program's steps"));
+    QNN_TRY(
+        qnn_ctx__zalloc(p->ctx, &block, (size_t)g->n_nodes * sizeof *p->step, "a program's steps"));
     p->step = block;
-    QNN_TRY(qnn_ctx__alloc(p->ctx, &block, (size_t)g->n_nodes * sizeof *p->step_of, "a program's steps"));
+    QNN_TRY(qnn_ctx__alloc(p->ctx, &block, (size_t)g->n_nodes * sizeof *p->step_of,
+                           "a program's steps"));
     p->step_of = block;
     for (int i = 0; i < g->n_nodes; i++) {
         const qnn_node_data *const n = g->node[i];
@@ -223,8 +221,9 @@ static qnn_status route_gradients(qnn_program *p)
 
 static qnn_status check_ends(const qnn_program *p, const qnn_model *m)
 {
-    QNN_RETURN_IF(p->ctx, qnn_model_n_inputs(m) > QNN_MAX_INPUTS, QNN_ERR_UNSUPPORTED, "the model has %d inputs, at most %d can be run",
-                  qnn_model_n_inputs(m), QNN_MAX_INPUTS);
+    QNN_RETURN_IF(p->ctx, qnn_model_n_inputs(m) > QNN_MAX_INPUTS, QNN_ERR_UNSUPPORTED,
+                  "the model has %d inputs, at most %d can be run", qnn_model_n_inputs(m),
+                  QNN_MAX_INPUTS);
     for (int k = 0; k < m->n_outputs; k++)
         QNN_RETURN_IF(p->ctx, m->node[m->output[k]]->dtype != QNN_DTYPE_F32, QNN_ERR_DTYPE,
                       "output \"%s\" is %s: outputs are f32, dequantize it", m->output_name[k],
@@ -236,8 +235,8 @@ static qnn_status build(qnn_program *p, const qnn_model *m)
 {
     QNN_TRY(check_ends(p, m));
     if (p->is_train) {
-        /* The trainer changes parameters between runs, so a training program reads the model itself; the cast is its promise to
-           change nothing else. */
+        /* The trainer changes parameters between runs, so a training program reads the model
+           itself; the cast is its promise to change nothing else. */
         union {
             const qnn_model *in;
             qnn_model *out;
@@ -253,15 +252,19 @@ static qnn_status build(qnn_program *p, const qnn_model *m)
         size_t bytes;
         qnn_step *const s = &p->step[i];
 
-        QNN_RETURN_IF(p->ctx, !qnn_mul_size((size_t)qnn_shape__count(&s->n->shape), (size_t)p->max_batch, &bytes) ||
-                          bytes > SIZE_MAX / 64, QNN_ERR_NOMEM, "a batch of %d is too large for \"%s\"", p->max_batch, s->n->name);
+        QNN_RETURN_IF(
+            p->ctx,
+            !qnn_mul_size((size_t)qnn_shape__count(&s->n->shape), (size_t)p->max_batch, &bytes) ||
+                bytes > SIZE_MAX / 64,
+            QNN_ERR_NOMEM, "a batch of %d is too large for \"%s\"", p->max_batch, s->n->name);
         s->out_bytes = qnn_dtype__bytes(s->n->dtype, bytes);
         QNN_TRY(p->backend->prepare(s));
     }
     return qnn_program__plan(p);
 }
 
-qnn_status qnn_program__compile(qnn_program **out, qnn_ctx *ctx, const qnn_model *m, const qnn_compile_opts *o)
+qnn_status qnn_program__compile(qnn_program **out, qnn_ctx *ctx, const qnn_model *m,
+                                const qnn_compile_opts *o)
 {
     qnn_program *p;
     qnn_status status;
@@ -269,8 +272,8 @@ qnn_status qnn_program__compile(qnn_program **out, qnn_ctx *ctx, const qnn_model
 
     *out = NULL;
     QNN_TRY(qnn_model__usable(m, ctx));
-    QNN_RETURN_IF(ctx, o->max_batch < 1 || o->max_batch > 1 << 20, QNN_ERR_ARG, "max_batch %d is outside 1..%d", o->max_batch,
-                  1 << 20);
+    QNN_RETURN_IF(ctx, o->max_batch < 1 || o->max_batch > 1 << 20, QNN_ERR_ARG,
+                  "max_batch %d is outside 1..%d", o->max_batch, 1 << 20);
     QNN_TRY(qnn_ctx__zalloc(ctx, &block, sizeof *p, "a program"));
     p = block;
     p->ctx = ctx;
@@ -293,7 +296,8 @@ qnn_status qnn_program__compile(qnn_program **out, qnn_ctx *ctx, const qnn_model
     return QNN_OK;
 }
 
-qnn_status qnn_program_compile(qnn_program **out, qnn_ctx *ctx, const qnn_model *m, const qnn_program_opts *opts)
+qnn_status qnn_program_compile(qnn_program **out, qnn_ctx *ctx, const qnn_model *m,
+                               const qnn_program_opts *opts)
 {
     qnn_compile_opts o = {.max_batch = opts != NULL && opts->max_batch != 0 ? opts->max_batch : 1};
 

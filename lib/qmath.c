@@ -37,7 +37,9 @@ int32_t qnn_qmath__code(float x, float scale, int32_t zp, int32_t qmin, int32_t 
     return q >= (float)qmax ? qmax : q <= (float)qmin ? qmin : (int32_t)q;
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------------- */
+/* ---- weights
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct weight_job {
     const qnn_vec_kernel *vec;
@@ -67,7 +69,8 @@ static void scale_task(void *arg, size_t c, int thread)
     j->scales[c] = qnn_qparams__symmetric(channel_max(j, c), j->qmax);
 }
 
-void qnn_qmath__weight_scales(qnn_ctx *ctx, const float *w, size_t channels, size_t per, int32_t qmax, int per_channel, float *scales)
+void qnn_qmath__weight_scales(qnn_ctx *ctx, const float *w, size_t channels, size_t per,
+                              int32_t qmax, int per_channel, float *scales)
 {
     weight_job j = {.vec = ctx->k.vec, .w = w, .per = per, .qmax = qmax, .scales = scales};
     float largest = 0.0f;
@@ -98,10 +101,15 @@ static void code_task(void *arg, size_t c, int thread)
     }
 }
 
-void qnn_qmath__weight_codes(qnn_ctx *ctx, const float *w, size_t channels, size_t per, int32_t qmax, int per_channel, const float *scales,
-                             int8_t *codes)
+void qnn_qmath__weight_codes(qnn_ctx *ctx, const float *w, size_t channels, size_t per,
+                             int32_t qmax, int per_channel, const float *scales, int8_t *codes)
 {
-    weight_job j = {.w = w, .per = per, .qmax = qmax, .per_channel = per_channel, .given = scales, .codes = codes};
+    weight_job j = {.w = w,
+                    .per = per,
+                    .qmax = qmax,
+                    .per_channel = per_channel,
+                    .given = scales,
+                    .codes = codes};
 
     qnn_ctx__parallel(ctx, channels, code_task, &j);
 }
@@ -112,13 +120,20 @@ static void fake_task(void *arg, size_t c, int thread)
     const float scale = j->given[j->per_channel ? c : 0];
 
     (void)thread;
-    j->vec->fake_quant(j->per, j->w + c * j->per, scale, 1.0f / scale, 0, -j->qmax, j->qmax, j->dst + c * j->per);
+    j->vec->fake_quant(j->per, j->w + c * j->per, scale, 1.0f / scale, 0, -j->qmax, j->qmax,
+                       j->dst + c * j->per);
 }
 
-void qnn_qmath__fake_weights(qnn_ctx *ctx, const float *w, size_t channels, size_t per, int32_t qmax, int per_channel, float *scales,
-                             float *dst)
+void qnn_qmath__fake_weights(qnn_ctx *ctx, const float *w, size_t channels, size_t per,
+                             int32_t qmax, int per_channel, float *scales, float *dst)
 {
-    weight_job j = {.vec = ctx->k.vec, .w = w, .per = per, .qmax = qmax, .per_channel = per_channel, .given = scales, .dst = dst};
+    weight_job j = {.vec = ctx->k.vec,
+                    .w = w,
+                    .per = per,
+                    .qmax = qmax,
+                    .per_channel = per_channel,
+                    .given = scales,
+                    .dst = dst};
 
     qnn_qmath__weight_scales(ctx, w, channels, per, qmax, per_channel, scales);
     qnn_ctx__parallel(ctx, channels, fake_task, &j);

@@ -12,17 +12,15 @@ static uint64_t splitmix(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-static uint64_t rotl(uint64_t x, int k)
-{
-    return (x << k) | (x >> (64 - k));
-}
+static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
 
 void qnn_rng__init(qnn_rng *r, uint64_t seed, uint64_t stream)
 {
     uint64_t state = seed;
     int i;
 
-    state = splitmix(&state) ^ stream; /* so that (seed, stream) and (seed + 1, stream) share nothing */
+    state =
+        splitmix(&state) ^ stream; /* so that (seed, stream) and (seed + 1, stream) share nothing */
     for (i = 0; i < 4; i++)
         r->s[i] = splitmix(&state);
 }
@@ -54,10 +52,7 @@ uint64_t qnn_rng__below(qnn_rng *r, uint64_t n)
     return x % n;
 }
 
-double qnn_rng__uniform(qnn_rng *r)
-{
-    return (double)(qnn_rng__u64(r) >> 11) * 0x1p-53;
-}
+double qnn_rng__uniform(qnn_rng *r) { return (double)(qnn_rng__u64(r) >> 11) * 0x1p-53; }
 
 double qnn_rng__normal(qnn_rng *r)
 {

@@ -1,6 +1,6 @@
 /*
- * Thread pool of a context: a fork-join over task numbers. Workers spin for a moment after a job, since layers follow each
- * other within microseconds, then sleep on a condition variable.
+ * Thread pool of a context: a fork-join over task numbers. Workers spin for a moment after a job,
+ * since layers follow each other within microseconds, then sleep on a condition variable.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "lib/internal.h"
@@ -136,7 +136,8 @@ qnn_status qnn_pool__create(qnn_ctx *ctx)
 
     if (n_workers == 0)
         return QNN_OK;
-    QNN_TRY(qnn_ctx__zalloc(ctx, &block, sizeof *p + (size_t)n_workers * sizeof *p->workers, "the thread pool"));
+    QNN_TRY(qnn_ctx__zalloc(ctx, &block, sizeof *p + (size_t)n_workers * sizeof *p->workers,
+                            "the thread pool"));
     p = block;
     p->workers = (worker *)(void *)(p + 1);
     if (pthread_mutex_init(&p->mutex, NULL) != 0) {
@@ -146,7 +147,8 @@ qnn_status qnn_pool__create(qnn_ctx *ctx)
     if (pthread_cond_init(&p->wake, NULL) != 0) {
         pthread_mutex_destroy(&p->mutex);
         qnn_ctx__release(ctx, p);
-        return qnn_ctx__fail(ctx, QNN_ERR_NOMEM, "out of memory: a condition variable of the thread pool");
+        return qnn_ctx__fail(ctx, QNN_ERR_NOMEM,
+                             "out of memory: a condition variable of the thread pool");
     }
     p->n_workers = n_workers;
     for (int i = 0; i < n_workers; i++) {
@@ -157,7 +159,8 @@ qnn_status qnn_pool__create(qnn_ctx *ctx)
             pthread_cond_destroy(&p->wake);
             pthread_mutex_destroy(&p->mutex);
             qnn_ctx__release(ctx, p);
-            return qnn_ctx__fail(ctx, QNN_ERR_NOMEM, "cannot start thread %d of %d", i + 2, ctx->n_threads);
+            return qnn_ctx__fail(ctx, QNN_ERR_NOMEM, "cannot start thread %d of %d", i + 2,
+                                 ctx->n_threads);
         }
     }
     ctx->pool = p;

@@ -1,8 +1,9 @@
 /*
- * The eight-method study: one network, eight ways of running it, compared on accuracy, size, latency and training time.
+ * The eight-method study: one network, eight ways of running it, compared on accuracy, size,
+ * latency and training time.
  *
- * study_main.c     order of work            study_options.c  the table of settings, command line, configuration file
- * study_data.c     images, split, loaders   study_methods.c  the eight methods
+ * study_main.c     order of work            study_options.c  the table of settings, command line,
+ * configuration file study_data.c     images, split, loaders   study_methods.c  the eight methods
  * study_measure.c  accuracy and latency     study_report.c   tables, JSON, CSV
  * study_state.c    what --resume needs      study_figures.c  gnuplot
  * study_progress.c terminal lines, Ctrl-C
@@ -17,18 +18,22 @@
 #include <jansson.h>
 #include <qnn.h>
 
-#define STUDY_TEXT_MAX 1024
-#define STUDY_MAX_EPOCHS 1000
-#define STUDY_N_METHODS 8
+#define STUDY_TEXT_MAX    1024
+#define STUDY_MAX_EPOCHS  1000
+#define STUDY_N_METHODS   8
 #define STUDY_MAX_REPEATS 100
 
 /* Every setting of a run; study_options.c has the table that names, bounds and documents each. */
 typedef struct study_settings {
-    char data[STUDY_TEXT_MAX], out[STUDY_TEXT_MAX], methods[STUDY_TEXT_MAX], checkpoint[STUDY_TEXT_MAX];
+    char data[STUDY_TEXT_MAX], out[STUDY_TEXT_MAX], methods[STUDY_TEXT_MAX],
+        checkpoint[STUDY_TEXT_MAX];
     char isa[STUDY_TEXT_MAX], weights[STUDY_TEXT_MAX], skip_layers[STUDY_TEXT_MAX];
-    char models_dir[STUDY_TEXT_MAX], checkpoints_dir[STUDY_TEXT_MAX], figures_dir[STUDY_TEXT_MAX], figure_format[STUDY_TEXT_MAX];
-    int64_t epochs, batch, seed, repeats, limit, threads, image_size, kernel, hidden, channels1, channels2, channels3;
-    int64_t calib_images, calib_batch, warmup, single_runs, batch_runs, cache_mb, workers, plateau_patience, builtin_images, builtin_epochs;
+    char models_dir[STUDY_TEXT_MAX], checkpoints_dir[STUDY_TEXT_MAX], figures_dir[STUDY_TEXT_MAX],
+        figure_format[STUDY_TEXT_MAX];
+    int64_t epochs, batch, seed, repeats, limit, threads, image_size, kernel, hidden, channels1,
+        channels2, channels3;
+    int64_t calib_images, calib_batch, warmup, single_runs, batch_runs, cache_mb, workers,
+        plateau_patience, builtin_images, builtin_epochs;
     int64_t builtin_seed, figure_width, figure_height, figure_quality;
     double lr, clip_norm, plateau_factor, val_fraction, mean_r, mean_g, mean_b, std_r, std_g, std_b;
     int64_t skip_bad, no_figures, quick;
@@ -36,23 +41,24 @@ typedef struct study_settings {
 
 typedef struct study_result {
     int is_done, is_skipped;
-    char reason[256];  /* of skipping */
-    char note[256];    /* what a reader of the row must know */
+    char reason[256]; /* of skipping */
+    char note[256];   /* what a reader of the row must know */
     qnn_metrics metrics;
-    qnn_metrics last;  /* trained methods: the last epoch, scored as it was during training */
+    qnn_metrics last; /* trained methods: the last epoch, scored as it was during training */
     int is_trained, best_epoch;
-    double single_ms, single_spread, batch_ms, batch_spread; /* medians, and half the distance between the quartiles */
+    double single_ms, single_spread, batch_ms,
+        batch_spread; /* medians, and half the distance between the quartiles */
     double train_s;
     int64_t bytes;
     char file[STUDY_TEXT_MAX];
     int n_curve;
-    qnn_epoch *curve;  /* [n_curve] */
+    qnn_epoch *curve; /* [n_curve] */
 } study_result;
 
 typedef struct study study;
 
 typedef struct study_method {
-    const char *key, *name;    /* "ptq-static", "PTQ-Static" */
+    const char *key, *name; /* "ptq-static", "PTQ-Static" */
     const char *device, *precision, *weights, *activations;
     int is_trained, needs_calibration, needs_fp32;
     qnn_status (*run)(study *s, study_result *r);
@@ -67,25 +73,27 @@ struct study {
     int is_builtin;
     int64_t *indices, n_val, n_train; /* the validation set comes first */
     int n_classes;
-    int repeat;                       /* 0, 1, ... of set.repeats */
-    int method;                       /* that runs now, for headers and progress */
+    int repeat; /* 0, 1, ... of set.repeats */
+    int method; /* that runs now, for headers and progress */
     int is_wanted[STUDY_N_METHODS];
-    qnn_model *fp32;                  /* best-epoch FP32 model that post-training methods start from; NULL: not there yet */
+    qnn_model *
+        fp32; /* best-epoch FP32 model that post-training methods start from; NULL: not there yet */
     char fp32_origin[256];
     study_result result[STUDY_MAX_REPEATS][STUDY_N_METHODS];
-    double started;                   /* seconds, monotonic */
+    double started; /* seconds, monotonic */
 };
 
 /* ---- study_options.c ---- */
 /* Exit status to end with, or -1 to go on. Bad options: message on stderr, 2. */
 int study_options_parse(study *s, int argc, char **argv);
 json_t *study_options_json(const study_settings *set);
-/* NULL when both agree; otherwise the name of the first setting that differs and matters to results. */
+/* NULL when both agree; otherwise the name of the first setting that differs and matters to
+ * results. */
 const char *study_options_differ(const json_t *a, const json_t *b);
 void study_methods_list(FILE *f);
 
 /* ---- study_data.c ---- */
-int study_data_open(study *s);   /* 0 or the exit status, message printed */
+int study_data_open(study *s); /* 0 or the exit status, message printed */
 void study_data_close(study *s);
 qnn_status study_loader(study *s, qnn_loader **out, int is_train);
 
@@ -93,13 +101,15 @@ qnn_status study_loader(study *s, qnn_loader **out, int is_train);
 qnn_status study_build(study *s, qnn_model **out);
 
 /* ---- study_measure.c ---- */
-qnn_status study_score(study *s, const qnn_model *m, study_result *r);   /* accuracy over the validation set */
-qnn_status study_time(study *s, const qnn_model *m, study_result *r);    /* latencies */
-qnn_status study_save(study *s, qnn_model *m, study_result *r);          /* the model's file and its size */
+qnn_status study_score(study *s, const qnn_model *m,
+                       study_result *r); /* accuracy over the validation set */
+qnn_status study_time(study *s, const qnn_model *m, study_result *r); /* latencies */
+qnn_status study_save(study *s, qnn_model *m, study_result *r); /* the model's file and its size */
 
 /* ---- study_state.c ---- */
 int study_make_folders(study *s);
-void study_path(const study *s, char *out, const char *folder, const char *name, const char *suffix);
+void study_path(const study *s, char *out, const char *folder, const char *name,
+                const char *suffix);
 int study_state_save(study *s);
 int study_state_load(study *s);
 json_t *study_result_json(const study_result *r);

@@ -13,7 +13,8 @@ static int exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* --data, then CALTECH101_DIR, then data/caltech101, then built-in; the choice becomes the resolved setting. */
+/* --data, then CALTECH101_DIR, then data/caltech101, then built-in; the choice becomes the resolved
+ * setting. */
 static void resolve(study_settings *set)
 {
     const char *const environment = getenv("CALTECH101_DIR");
@@ -23,7 +24,8 @@ static void resolve(study_settings *set)
     if (environment != NULL && environment[0] != '\0')
         (void)snprintf(set->data, sizeof set->data, "%s", environment);
     else
-        (void)snprintf(set->data, sizeof set->data, "%s", exists("data/caltech101") ? "data/caltech101" : "builtin");
+        (void)snprintf(set->data, sizeof set->data, "%s",
+                       exists("data/caltech101") ? "data/caltech101" : "builtin");
 }
 
 static int fail(const study *s, const char *what)
@@ -38,15 +40,18 @@ static int on_scan(void *user, int64_t done, int64_t total)
     const double seconds = study_now() - *started;
     char eta[32];
 
-    study_live("reading images  %lld/%lld  %.0f images/s  ETA %s", (long long)done, (long long)total, (double)done / (seconds + 1e-9),
-               study_duration(eta, sizeof eta, done > 0 ? seconds / (double)done * (double)(total - done) : -1));
+    study_live("reading images  %lld/%lld  %.0f images/s  ETA %s", (long long)done,
+               (long long)total, (double)done / (seconds + 1e-9),
+               study_duration(eta, sizeof eta,
+                              done > 0 ? seconds / (double)done * (double)(total - done) : -1));
     return study_interrupted();
 }
 
 static int scan(study *s)
 {
     double started = study_now();
-    const qnn_scan_opts opts = {.skip_bad = (int)s->set.skip_bad, .progress = on_scan, .user = &started};
+    const qnn_scan_opts opts = {
+        .skip_bad = (int)s->set.skip_bad, .progress = on_scan, .user = &started};
     const qnn_status status = qnn_dataset_scan(s->data, s->ctx, &opts);
 
     if (status == QNN_ERR_STOPPED) {
@@ -58,9 +63,11 @@ static int scan(study *s)
         fprintf(stderr, "caltech_bench: --skip-bad leaves such files out\n");
         return 2;
     }
-    study_line("Read %lld images in %.1f s", (long long)qnn_dataset_size(s->data), study_now() - started);
+    study_line("Read %lld images in %.1f s", (long long)qnn_dataset_size(s->data),
+               study_now() - started);
     if (qnn_dataset_n_skipped(s->data) > 0)
-        study_line("Left out %lld files that are not images:", (long long)qnn_dataset_n_skipped(s->data));
+        study_line("Left out %lld files that are not images:",
+                   (long long)qnn_dataset_n_skipped(s->data));
     for (int64_t i = 0; i < qnn_dataset_n_skipped(s->data); i++)
         study_line("  %s", qnn_dataset_skipped(s->data, i));
     return 0;
@@ -75,11 +82,14 @@ static int split(study *s)
         fprintf(stderr, "caltech_bench: out of memory\n");
         return 1;
     }
-    if (qnn_split(s->indices, &s->n_val, &s->n_train, s->ctx, n, s->set.limit, s->set.val_fraction, (uint64_t)s->set.seed) != QNN_OK)
+    if (qnn_split(s->indices, &s->n_val, &s->n_train, s->ctx, n, s->set.limit, s->set.val_fraction,
+                  (uint64_t)s->set.seed) != QNN_OK)
         return fail(s, "--data");
     if (s->n_val < 1 || s->n_train < s->set.batch) {
-        fprintf(stderr, "caltech_bench: %lld training and %lld validation images are too few for a batch of %lld\n", (long long)s->n_train,
-                (long long)s->n_val, (long long)s->set.batch);
+        fprintf(stderr,
+                "caltech_bench: %lld training and %lld validation images are too few for a batch "
+                "of %lld\n",
+                (long long)s->n_train, (long long)s->n_val, (long long)s->set.batch);
         return 2;
     }
     return 0;
@@ -97,10 +107,15 @@ int study_data_open(study *s)
     if (s->set.epochs == 0)
         s->set.epochs = s->is_builtin ? s->set.builtin_epochs : 10;
     if (s->is_builtin)
-        status = qnn_dataset_open_builtin(&plain, s->ctx, &(qnn_builtin_opts){.n_items = s->set.builtin_images, .height = size, .width = size,
-                                                                             .seed = (uint64_t)s->set.builtin_seed});
+        status =
+            qnn_dataset_open_builtin(&plain, s->ctx,
+                                     &(qnn_builtin_opts){.n_items = s->set.builtin_images,
+                                                         .height = size,
+                                                         .width = size,
+                                                         .seed = (uint64_t)s->set.builtin_seed});
     else
-        status = qnn_dataset_open_folder(&plain, s->ctx, s->set.data, &(qnn_image_folder_opts){.height = size, .width = size});
+        status = qnn_dataset_open_folder(&plain, s->ctx, s->set.data,
+                                         &(qnn_image_folder_opts){.height = size, .width = size});
     if (status != QNN_OK)
         return fail(s, "--data");
     s->data = plain;
@@ -128,8 +143,14 @@ qnn_status study_loader(study *s, qnn_loader **out, int is_train)
 {
     const float mean[3] = {(float)s->set.mean_r, (float)s->set.mean_g, (float)s->set.mean_b};
     const float std_dev[3] = {(float)s->set.std_r, (float)s->set.std_g, (float)s->set.std_b};
-    const qnn_loader_opts opts = {.batch = (int)s->set.batch, .shuffle = is_train, .drop_last = is_train,
-                                  .seed = (uint64_t)(s->set.seed + s->repeat), .n_workers = (int)s->set.workers, .mean = mean, .std_dev = std_dev};
+    const qnn_loader_opts opts = {.batch = (int)s->set.batch,
+                                  .shuffle = is_train,
+                                  .drop_last = is_train,
+                                  .seed = (uint64_t)(s->set.seed + s->repeat),
+                                  .n_workers = (int)s->set.workers,
+                                  .mean = mean,
+                                  .std_dev = std_dev};
 
-    return qnn_loader_create(out, s->ctx, s->data, is_train ? s->indices + s->n_val : s->indices, is_train ? s->n_train : s->n_val, &opts);
+    return qnn_loader_create(out, s->ctx, s->data, is_train ? s->indices + s->n_val : s->indices,
+                             is_train ? s->n_train : s->n_val, &opts);
 }

@@ -1,4 +1,5 @@
-/* Figures by gnuplot: one bar chart a measure, loss and accuracy curves. Scripts and data are kept beside them for restyling. */
+/* Figures by gnuplot: one bar chart a measure, loss and accuracy curves. Scripts and data are kept
+ * beside them for restyling. */
 #define _POSIX_C_SOURCE 200809L
 #include "study.h"
 
@@ -31,7 +32,8 @@ static void terminal(const study *s, FILE *f, const char *name)
     if (strcmp(format, "svg") == 0)
         fprintf(f, "set terminal svg size %lld,%lld background 'white'\n", w, h);
     else if (strcmp(format, "jpg") == 0)
-        fprintf(f, "set terminal jpeg size %lld,%lld\n", w, h); /* quality is gnuplot's own; see the script to change it */
+        fprintf(f, "set terminal jpeg size %lld,%lld\n", w,
+                h); /* quality is gnuplot's own; see the script to change it */
     else
         fprintf(f, "set terminal pngcairo size %lld,%lld noenhanced\n", w, h);
     fprintf(f, "set output '%s.%s'\n", name, format);
@@ -44,7 +46,8 @@ static int run_gnuplot(const study *s, const char *name)
     size_t n = 0;
     int rc;
 
-    for (const char *p = s->set.out; *p != '\0' && n < sizeof quoted - 8; p++) { /* a quote in a folder's name ends no string */
+    for (const char *p = s->set.out; *p != '\0' && n < sizeof quoted - 8;
+         p++) { /* a quote in a folder's name ends no string */
         if (*p == '\'') {
             memcpy(quoted + n, "'\\''", 4);
             n += 4;
@@ -53,7 +56,8 @@ static int run_gnuplot(const study *s, const char *name)
         }
     }
     quoted[n] = '\0';
-    (void)snprintf(command, sizeof command, "cd '%s/%s' && gnuplot '%s.gp' 2>gnuplot.log", quoted, s->set.figures_dir, name);
+    (void)snprintf(command, sizeof command, "cd '%s/%s' && gnuplot '%s.gp' 2>gnuplot.log", quoted,
+                   s->set.figures_dir, name);
     rc = system(command);
     return rc == -1 || !WIFEXITED(rc) || WEXITSTATUS(rc) != 0;
 }
@@ -73,9 +77,13 @@ static int bar_chart(const study *s, const study_measure *m)
         return 1;
     }
     terminal(s, script, name);
-    fprintf(script, "set title '%s, %s'\nset ylabel '%s'\nset style fill solid 0.9 border lc rgb 'black'\nset boxwidth 0.7\nset grid ytics lc rgb '#dddddd'\n"
-                    "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xtics rotate by -20 nomirror\nset border 3\nset key outside bottom center horizontal\n",
-            m->title, s->is_builtin ? "built-in shapes" : "validation images of the folder", m->unit);
+    fprintf(script,
+            "set title '%s, %s'\nset ylabel '%s'\nset style fill solid 0.9 border lc rgb "
+            "'black'\nset boxwidth 0.7\nset grid ytics lc rgb '#dddddd'\n"
+            "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xtics rotate by -20 nomirror\nset "
+            "border 3\nset key outside bottom center horizontal\n",
+            m->title, s->is_builtin ? "built-in shapes" : "validation images of the folder",
+            m->unit);
     fprintf(script, "set xtics (");
     for (int k = 0; k < STUDY_N_METHODS; k++) {
         double deviation = 0.0, mean;
@@ -85,27 +93,35 @@ static int bar_chart(const study *s, const study_measure *m)
             continue;
         mean = study_mean(s, k, m->value, &deviation, &n);
         fprintf(script, "%s'%s' %d", place > 0 ? ", " : "", study_methods[k].name, place);
-        /* columns: place, value, deviation, device (0 GPU, 1 CPU), 1 when post-training; a skipped method is a gap */
+        /* columns: place, value, deviation, device (0 GPU, 1 CPU), 1 when post-training; a skipped
+         * method is a gap */
         if (n > 0)
-            fprintf(data, "%d %.9g %.9g %d %d\n", place, mean, deviation, strcmp(study_methods[k].device, "GPU") != 0, !study_methods[k].is_trained);
+            fprintf(data, "%d %.9g %.9g %d %d\n", place, mean, deviation,
+                    strcmp(study_methods[k].device, "GPU") != 0, !study_methods[k].is_trained);
         place++;
     }
     fprintf(script, ")\nset xrange [-0.6:%.1f]\n", place - 0.4);
     fprintf(script, "f = '%s.dat'\nplot \\\n", name);
     for (int device = 0; device < 2; device++)
         for (int post = 0; post < 2; post++)
-            fprintf(script, "  f using ($4==%d && $5==%d ? $1 : NaN):2 with boxes fs %s lc rgb '%s' title '%s, %s', \\\n", device, post,
-                    post ? "pattern 4" : "solid 0.9", device ? CPU_COLOUR : GPU_COLOUR, device ? "CPU" : "GPU", post ? "post-training" : "trained");
+            fprintf(script,
+                    "  f using ($4==%d && $5==%d ? $1 : NaN):2 with boxes fs %s lc rgb '%s' title "
+                    "'%s, %s', \\\n",
+                    device, post, post ? "pattern 4" : "solid 0.9",
+                    device ? CPU_COLOUR : GPU_COLOUR, device ? "CPU" : "GPU",
+                    post ? "post-training" : "trained");
     if (s->set.repeats > 1)
         fprintf(script, "  f using 1:2:3 with yerrorbars lc rgb 'black' pt 0 notitle, \\\n");
-    fprintf(script, "  f using 1:2:(sprintf('%s',$2)) with labels offset 0,0.7 notitle\n", m->format);
+    fprintf(script, "  f using 1:2:(sprintf('%s',$2)) with labels offset 0,0.7 notitle\n",
+            m->format);
     if (fclose(data) != 0 || fclose(script) != 0)
         return 1;
     return run_gnuplot(s, name);
 }
 
 /* One curve for each trained method of the first repeat. */
-static int curves(const study *s, const char *name, const char *title, const char *unit, const int *columns, const char *const *labels, int n_columns)
+static int curves(const study *s, const char *name, const char *title, const char *unit,
+                  const int *columns, const char *const *labels, int n_columns)
 {
     FILE *const data = open_figure(s, name, ".dat");
     FILE *const script = data == NULL ? NULL : open_figure(s, name, ".gp");
@@ -117,20 +133,25 @@ static int curves(const study *s, const char *name, const char *title, const cha
         return 1;
     }
     terminal(s, script, name);
-    fprintf(script, "set title '%s'\nset xlabel 'epoch'\nset ylabel '%s'\nset grid lc rgb '#dddddd'\nset border 3\nset tics nomirror\nset xtics 1\n"
-                    "set key outside bottom center horizontal\nf = '%s.dat'\nplot \\\n", title, unit, name);
+    fprintf(script,
+            "set title '%s'\nset xlabel 'epoch'\nset ylabel '%s'\nset grid lc rgb '#dddddd'\nset "
+            "border 3\nset tics nomirror\nset xtics 1\n"
+            "set key outside bottom center horizontal\nf = '%s.dat'\nplot \\\n",
+            title, unit, name);
     for (int k = 0; k < STUDY_N_METHODS; k++) {
         const study_result *const r = &s->result[0][k];
 
         if (r->n_curve == 0)
             continue;
         for (int c = 0; c < n_columns; c++)
-            fprintf(script, "  f index %d using 1:%d with linespoints lw 2 dt %d title '%s, %s', \\\n", block, columns[c], c + 1, study_methods[k].name,
-                    labels[c]);
+            fprintf(script,
+                    "  f index %d using 1:%d with linespoints lw 2 dt %d title '%s, %s', \\\n",
+                    block, columns[c], c + 1, study_methods[k].name, labels[c]);
         /* columns: epoch, training loss, validation loss, training accuracy, validation accuracy */
         for (int i = 0; i < r->n_curve; i++)
-            fprintf(data, "%d %.9g %.9g %.9g %.9g\n", r->curve[i].epoch, r->curve[i].train_loss, r->curve[i].val_loss,
-                    100 * r->curve[i].train_accuracy, 100 * r->curve[i].val.accuracy);
+            fprintf(data, "%d %.9g %.9g %.9g %.9g\n", r->curve[i].epoch, r->curve[i].train_loss,
+                    r->curve[i].val_loss, 100 * r->curve[i].train_accuracy,
+                    100 * r->curve[i].val.accuracy);
         fprintf(data, "\n\n");
         block++;
     }
@@ -160,8 +181,10 @@ int study_figures(const study *s)
     }
     n_failed += curves(s, "loss_curves", "Cross-entropy", "loss", loss_columns, labels, 2) != 0;
     n_failed += curves(s, "accuracy_curves", "Accuracy", "%", accuracy_columns, labels, 2) != 0;
-    printf("  %s/%s: %d comparisons, loss and accuracy curves, their scripts and data\n", s->set.out, s->set.figures_dir, n_done);
+    printf("  %s/%s: %d comparisons, loss and accuracy curves, their scripts and data\n",
+           s->set.out, s->set.figures_dir, n_done);
     if (n_failed > 0)
-        fprintf(stderr, "caltech_bench: gnuplot failed for %d figures, see %s/%s/gnuplot.log\n", n_failed, s->set.out, s->set.figures_dir);
+        fprintf(stderr, "caltech_bench: gnuplot failed for %d figures, see %s/%s/gnuplot.log\n",
+                n_failed, s->set.out, s->set.figures_dir);
     return n_failed > 0;
 }

@@ -7,7 +7,8 @@
 
 static int open_context(study *s)
 {
-    const qnn_ctx_opts opts = {.n_threads = (int)s->set.threads, .isa = s->set.isa[0] != '\0' ? s->set.isa : NULL,
+    const qnn_ctx_opts opts = {.n_threads = (int)s->set.threads,
+                               .isa = s->set.isa[0] != '\0' ? s->set.isa : NULL,
                                .seed = (uint64_t)(s->set.seed + s->repeat)};
     const qnn_status status = qnn_ctx_create(&s->ctx, &opts);
 
@@ -20,11 +21,13 @@ static int is_network(const study *s, const qnn_model *m)
 {
     qnn_node_info in, out;
 
-    if (qnn_model_n_inputs(m) != 1 || qnn_model_n_outputs(m) != 1 || qnn_model_node_info(m, qnn_model_input(m, 0), &in) != QNN_OK ||
+    if (qnn_model_n_inputs(m) != 1 || qnn_model_n_outputs(m) != 1 ||
+        qnn_model_node_info(m, qnn_model_input(m, 0), &in) != QNN_OK ||
         qnn_model_node_info(m, qnn_model_output(m, 0), &out) != QNN_OK)
         return 0;
-    return in.shape.rank == 3 && in.shape.dim[0] == s->set.image_size && in.shape.dim[1] == s->set.image_size && in.shape.dim[2] == 3 &&
-           out.shape.rank == 1 && out.shape.dim[0] == s->n_classes;
+    return in.shape.rank == 3 && in.shape.dim[0] == s->set.image_size &&
+           in.shape.dim[1] == s->set.image_size && in.shape.dim[2] == 3 && out.shape.rank == 1 &&
+           out.shape.dim[0] == s->n_classes;
 }
 
 /* --checkpoint, or the model that a resumed run has already trained. */
@@ -35,8 +38,9 @@ static int load_fp32(study *s, const char *path, const char *what, int status_of
         return status_of_failure;
     }
     if (!is_network(s, s->fp32)) {
-        fprintf(stderr, "caltech_bench: %s: %s is not a model of %lldx%lldx3 images and %d classes\n", what, path, (long long)s->set.image_size,
-                (long long)s->set.image_size, s->n_classes);
+        fprintf(stderr,
+                "caltech_bench: %s: %s is not a model of %lldx%lldx3 images and %d classes\n", what,
+                path, (long long)s->set.image_size, (long long)s->set.image_size, s->n_classes);
         return status_of_failure;
     }
     (void)snprintf(s->fp32_origin, sizeof s->fp32_origin, "the model file %.200s", path);
@@ -57,7 +61,8 @@ static int run_method(study *s, int k)
     s->method = k;
     study_line("%s", "");
     if (s->set.repeats > 1)
-        study_line("[%d/%d] %s, repeat %d of %lld", place, n_wanted, study_methods[k].name, s->repeat + 1, (long long)s->set.repeats);
+        study_line("[%d/%d] %s, repeat %d of %lld", place, n_wanted, study_methods[k].name,
+                   s->repeat + 1, (long long)s->set.repeats);
     else
         study_line("[%d/%d] %s", place, n_wanted, study_methods[k].name);
     if (r->is_done) {
@@ -72,7 +77,8 @@ static int run_method(study *s, int k)
     }
     if (status != QNN_OK) {
         study_line("  failed");
-        fprintf(stderr, "caltech_bench: %s: %s: %s\n", study_methods[k].key, qnn_status_name(status), qnn_ctx_error(s->ctx));
+        fprintf(stderr, "caltech_bench: %s: %s: %s\n", study_methods[k].key,
+                qnn_status_name(status), qnn_ctx_error(s->ctx));
         return 1;
     }
     study_print_result(s, r);
@@ -89,7 +95,8 @@ static int run_repeat(study *s)
     else if (trained->is_done)
         rc = load_fp32(s, trained->file, "--resume", 1);
     if (rc == 0 && s->set.checkpoint[0] == '\0' && trained->is_done)
-        (void)snprintf(s->fp32_origin, sizeof s->fp32_origin, "the best epoch (%d) of FP32 (CPU)", trained->best_epoch);
+        (void)snprintf(s->fp32_origin, sizeof s->fp32_origin, "the best epoch (%d) of FP32 (CPU)",
+                       trained->best_epoch);
     for (int k = 0; rc == 0 && k < STUDY_N_METHODS; k++)
         if (s->is_wanted[k])
             rc = run_method(s, k);
@@ -125,8 +132,8 @@ static int run_all(study *s)
         rc = study_state_save(s);
     if (rc != 0)
         return rc;
-    study_line("%lld training images, %lld validation images, %d classes, %lld epochs", (long long)s->n_train, (long long)s->n_val, s->n_classes,
-               (long long)s->set.epochs);
+    study_line("%lld training images, %lld validation images, %d classes, %lld epochs",
+               (long long)s->n_train, (long long)s->n_val, s->n_classes, (long long)s->set.epochs);
     for (int r = 0; rc == 0 && r < s->set.repeats; r++) {
         s->repeat = r;
         if (r > 0 && (rc = open_context(s)) != 0) {
@@ -166,7 +173,8 @@ int main(int argc, char **argv)
             rc = run_all(s);
             study_data_close(s);
             qnn_ctx_free(s->ctx);
-            study_line("%s after %s", rc == 0 ? "Done" : "Ended", study_duration(duration, sizeof duration, study_now() - s->started));
+            study_line("%s after %s", rc == 0 ? "Done" : "Ended",
+                       study_duration(duration, sizeof duration, study_now() - s->started));
         }
     }
     for (int r = 0; r < STUDY_MAX_REPEATS; r++)

@@ -1,4 +1,5 @@
-/* What a model is worth: accuracy over the validation set, latency of one image and of a batch, size of its file. */
+/* What a model is worth: accuracy over the validation set, latency of one image and of a batch,
+ * size of its file. */
 #define _POSIX_C_SOURCE 200809L
 #include "study.h"
 
@@ -18,7 +19,10 @@ qnn_status study_score(study *s, const qnn_model *m, study_result *r)
     const float *x;
     const int32_t *y;
     int n = 0, done = 0;
-    qnn_status status = logits == NULL ? QNN_ERR_NOMEM : qnn_program_compile(&p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
+    qnn_status status =
+        logits == NULL
+            ? QNN_ERR_NOMEM
+            : qnn_program_compile(&p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
 
     if (status == QNN_OK)
         status = qnn_confusion_create(&c, s->ctx, s->n_classes);
@@ -31,7 +35,8 @@ qnn_status study_score(study *s, const qnn_model *m, study_result *r)
         if (status == QNN_OK)
             status = qnn_confusion_add_logits(c, logits, y, n);
         done += n;
-        study_live("%s  scoring  %d/%lld", study_methods[s->method].name, done, (long long)s->n_val);
+        study_live("%s  scoring  %d/%lld", study_methods[s->method].name, done,
+                   (long long)s->n_val);
         if (study_interrupted())
             status = QNN_ERR_STOPPED;
     }
@@ -77,7 +82,8 @@ static qnn_status timed_images(study *s, float **out, int *n_images)
     status = study_loader(s, &ld, 0);
     if (status == QNN_OK)
         status = qnn_loader_begin(ld, 0);
-    while (status == QNN_OK && *n_images < wanted && (status = qnn_loader_next(ld, &x, &y, &n)) == QNN_OK && n > 0) {
+    while (status == QNN_OK && *n_images < wanted &&
+           (status = qnn_loader_next(ld, &x, &y, &n)) == QNN_OK && n > 0) {
         if (n > wanted - *n_images)
             n = wanted - *n_images;
         memcpy(*out + (size_t)*n_images * item, x, (size_t)n * item * sizeof *x);
@@ -91,22 +97,28 @@ static qnn_status timed_images(study *s, float **out, int *n_images)
     return status;
 }
 
-static qnn_status time_batch(study *s, const qnn_model *m, const float *images, int n_images, int batch, int n_runs, double *median, double *spread)
+static qnn_status time_batch(study *s, const qnn_model *m, const float *images, int n_images,
+                             int batch, int n_runs, double *median, double *spread)
 {
     const size_t item = (size_t)s->set.image_size * (size_t)s->set.image_size * 3;
     double *const ms = malloc((size_t)n_runs * sizeof *ms);
     float *const logits = malloc((size_t)batch * (size_t)s->n_classes * sizeof *logits);
     qnn_program *p = NULL;
-    qnn_status status = ms == NULL || logits == NULL ? QNN_ERR_NOMEM : qnn_program_compile(&p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
+    qnn_status status =
+        ms == NULL || logits == NULL
+            ? QNN_ERR_NOMEM
+            : qnn_program_compile(&p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
 
     for (int i = -(int)s->set.warmup; status == QNN_OK && i < n_runs; i++) {
-        const int first = batch < n_images ? (i + (int)s->set.warmup) % (n_images / batch) * batch : 0;
+        const int first =
+            batch < n_images ? (i + (int)s->set.warmup) % (n_images / batch) * batch : 0;
         const double start = study_now();
 
         status = qnn_run(p, s->ctx, images + (size_t)first * item, batch, logits);
         if (i >= 0)
             ms[i] = 1e3 * (study_now() - start);
-        study_live("%s  timing batches of %d  %d/%d", study_methods[s->method].name, batch, i + 1, n_runs);
+        study_live("%s  timing batches of %d  %d/%d", study_methods[s->method].name, batch, i + 1,
+                   n_runs);
         if (study_interrupted())
             status = QNN_ERR_STOPPED;
     }
@@ -125,9 +137,11 @@ qnn_status study_time(study *s, const qnn_model *m, study_result *r)
     qnn_status status = timed_images(s, &images, &n_images);
 
     if (status == QNN_OK)
-        status = time_batch(s, m, images, n_images, 1, (int)s->set.single_runs, &r->single_ms, &r->single_spread);
+        status = time_batch(s, m, images, n_images, 1, (int)s->set.single_runs, &r->single_ms,
+                            &r->single_spread);
     if (status == QNN_OK)
-        status = time_batch(s, m, images, n_images, (int)s->set.batch, (int)s->set.batch_runs, &r->batch_ms, &r->batch_spread);
+        status = time_batch(s, m, images, n_images, (int)s->set.batch, (int)s->set.batch_runs,
+                            &r->batch_ms, &r->batch_spread);
     free(images);
     return status;
 }
@@ -146,7 +160,8 @@ static qnn_status describe(study *s, qnn_model *m)
     json_decref(classes);
     status = names == NULL ? QNN_ERR_NOMEM : qnn_model_set_meta(m, "classes", names);
     free(names);
-    (void)snprintf(text, sizeof text, "%.9g %.9g %.9g", s->set.mean_r, s->set.mean_g, s->set.mean_b);
+    (void)snprintf(text, sizeof text, "%.9g %.9g %.9g", s->set.mean_r, s->set.mean_g,
+                   s->set.mean_b);
     if (status == QNN_OK)
         status = qnn_model_set_meta(m, "mean", text);
     (void)snprintf(text, sizeof text, "%.9g %.9g %.9g", s->set.std_r, s->set.std_g, s->set.std_b);
@@ -154,7 +169,8 @@ static qnn_status describe(study *s, qnn_model *m)
         status = qnn_model_set_meta(m, "std", text);
     if (status == QNN_OK)
         status = qnn_model_set_meta(m, "method", study_methods[s->method].key);
-    return status == QNN_OK ? qnn_model_set_meta(m, "data", qnn_dataset_description(s->data)) : status;
+    return status == QNN_OK ? qnn_model_set_meta(m, "data", qnn_dataset_description(s->data))
+                            : status;
 }
 
 qnn_status study_save(study *s, qnn_model *m, study_result *r)

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the network ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the network
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 qnn_status study_build(study *s, qnn_model **out)
 {
@@ -20,7 +22,10 @@ qnn_status study_build(study *s, qnn_model **out)
     x = qnn_input(m, "image", s->set.image_size, s->set.image_size, 3);
     for (int i = 0; i < 3; i++) {
         (void)snprintf(name, sizeof name, "conv%d", i + 1);
-        x = qnn_conv2d(m, x, name, &(qnn_conv2d_opts){.filters = (int)filters[i], .kernel = (int)s->set.kernel, .pad = (int)s->set.kernel / 2});
+        x = qnn_conv2d(m, x, name,
+                       &(qnn_conv2d_opts){.filters = (int)filters[i],
+                                          .kernel = (int)s->set.kernel,
+                                          .pad = (int)s->set.kernel / 2});
         (void)snprintf(name, sizeof name, "relu%d", i + 1);
         x = qnn_relu(m, x, name);
         (void)snprintf(name, sizeof name, "pool%d", i + 1);
@@ -36,7 +41,9 @@ qnn_status study_build(study *s, qnn_model **out)
     return status;
 }
 
-/* ---- training -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- training
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct fit_user {
     study *s;
@@ -49,10 +56,13 @@ static int on_progress(void *user, const qnn_fit_progress *p)
     char eta[32];
 
     if (p->stage == QNN_FIT_TRAIN)
-        study_live("%s  epoch %d/%d  %lld/%lld  %.0f images/s  loss %.4f  ETA %s", study_methods[u->s->method].name, p->epoch, p->epochs,
-                   (long long)p->done, (long long)p->total, p->images_per_second, p->loss, study_duration(eta, sizeof eta, p->eta_seconds));
+        study_live("%s  epoch %d/%d  %lld/%lld  %.0f images/s  loss %.4f  ETA %s",
+                   study_methods[u->s->method].name, p->epoch, p->epochs, (long long)p->done,
+                   (long long)p->total, p->images_per_second, p->loss,
+                   study_duration(eta, sizeof eta, p->eta_seconds));
     else
-        study_live("%s  epoch %d/%d  validating %lld/%lld  ETA %s", study_methods[u->s->method].name, p->epoch, p->epochs, (long long)p->done,
+        study_live("%s  epoch %d/%d  validating %lld/%lld  ETA %s",
+                   study_methods[u->s->method].name, p->epoch, p->epochs, (long long)p->done,
                    (long long)p->total, study_duration(eta, sizeof eta, p->eta_seconds));
     return study_interrupted();
 }
@@ -72,9 +82,11 @@ static int on_epoch(void *user, const qnn_epoch *e)
     const fit_user *const u = user;
 
     keep_epoch(u->r, e);
-    study_line("  epoch %2d/%lld  loss %.4f  val loss %.4f  accuracy %.2f%%  precision %.2f%%  F1 %.2f%%  lr %g  %.1f s%s", e->epoch,
-               (long long)u->s->set.epochs, e->train_loss, e->val_loss, 100 * e->val.accuracy, 100 * e->val.precision, 100 * e->val.f1,
-               (double)e->lr, e->train_seconds + e->val_seconds, e->is_best ? "  *" : "");
+    study_line("  epoch %2d/%lld  loss %.4f  val loss %.4f  accuracy %.2f%%  precision %.2f%%  F1 "
+               "%.2f%%  lr %g  %.1f s%s",
+               e->epoch, (long long)u->s->set.epochs, e->train_loss, e->val_loss,
+               100 * e->val.accuracy, 100 * e->val.precision, 100 * e->val.f1, (double)e->lr,
+               e->train_seconds + e->val_seconds, e->is_best ? "  *" : "");
     return study_interrupted();
 }
 
@@ -88,8 +100,9 @@ static void read_curve(study_result *r, const char *csv)
         qnn_epoch e;
 
         memset(&e, 0, sizeof e);
-        if (sscanf(line, "%d,%lf,%lf,%lf,%lf,%lf,%lf,%lf,%f,%lf,%lf,%d", &e.epoch, &e.train_loss, &e.train_accuracy, &e.val_loss, &e.val.accuracy,
-                   &e.val.precision, &e.val.recall, &e.val.f1, &e.lr, &e.train_seconds, &e.val_seconds, &e.is_best) == 12)
+        if (sscanf(line, "%d,%lf,%lf,%lf,%lf,%lf,%lf,%lf,%f,%lf,%lf,%d", &e.epoch, &e.train_loss,
+                   &e.train_accuracy, &e.val_loss, &e.val.accuracy, &e.val.precision, &e.val.recall,
+                   &e.val.f1, &e.lr, &e.train_seconds, &e.val_seconds, &e.is_best) == 12)
             keep_epoch(r, &e);
     }
     if (f != NULL)
@@ -105,9 +118,12 @@ static qnn_status fit(study *s, qnn_model *m, study_result *r)
     qnn_fit_result done;
     qnn_loader *train = NULL, *val = NULL;
     qnn_trainer *t = NULL;
-    qnn_status status = qnn_trainer_create(&t, s->ctx, m, &(qnn_trainer_opts){.batch = (int)s->set.batch, .lr = (float)s->set.lr,
-                                                                             .clip_norm = (float)s->set.clip_norm,
-                                                                             .seed = (uint64_t)(s->set.seed + s->repeat)});
+    qnn_status status =
+        qnn_trainer_create(&t, s->ctx, m,
+                           &(qnn_trainer_opts){.batch = (int)s->set.batch,
+                                               .lr = (float)s->set.lr,
+                                               .clip_norm = (float)s->set.clip_norm,
+                                               .seed = (uint64_t)(s->set.seed + s->repeat)});
 
     study_path(s, checkpoint, s->set.checkpoints_dir, study_methods[s->method].key, ".ckpt");
     study_path(s, log, ".", study_methods[s->method].key, "-curve.csv");
@@ -140,7 +156,8 @@ static qnn_status fit(study *s, qnn_model *m, study_result *r)
         r->train_s = done.seconds;
         r->last = done.last.val;
         r->best_epoch = done.best.epoch;
-        (void)remove(checkpoint); /* a finished method is in the state file; the model's file is what is kept */
+        (void)remove(checkpoint); /* a finished method is in the state file; the model's file is
+                                     what is kept */
     }
     qnn_loader_free(val);
     qnn_loader_free(train);
@@ -148,7 +165,9 @@ static qnn_status fit(study *s, qnn_model *m, study_result *r)
     return status;
 }
 
-/* ---- methods ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- methods
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Saves, scores and times a finished model. */
 static qnn_status finish(study *s, qnn_model *m, study_result *r)
@@ -196,7 +215,8 @@ static qnn_status run_fp32_cpu(study *s, study_result *r)
     if (status == QNN_OK && s->set.checkpoint[0] == '\0') {
         qnn_model_free(s->fp32);
         s->fp32 = m;
-        (void)snprintf(s->fp32_origin, sizeof s->fp32_origin, "the best epoch (%d) of FP32 (CPU)", r->best_epoch);
+        (void)snprintf(s->fp32_origin, sizeof s->fp32_origin, "the best epoch (%d) of FP32 (CPU)",
+                       r->best_epoch);
         return QNN_OK;
     }
     qnn_model_free(m);
@@ -212,7 +232,8 @@ static qnn_status run_half(study *s, study_result *r, qnn_dtype dtype)
     if (status == QNN_OK)
         status = qnn_lower_half(&half, s->ctx, fused, dtype);
     r->train_s = study_now() - start;
-    (void)snprintf(r->note, sizeof r->note, "16-bit weights on disk; no GPU, so it runs on the CPU with f32 sums");
+    (void)snprintf(r->note, sizeof r->note,
+                   "16-bit weights on disk; no GPU, so it runs on the CPU with f32 sums");
     if (status == QNN_OK)
         status = finish(s, half, r);
     qnn_model_free(half);
@@ -220,19 +241,14 @@ static qnn_status run_half(study *s, study_result *r, qnn_dtype dtype)
     return status;
 }
 
-static qnn_status run_fp16(study *s, study_result *r)
-{
-    return run_half(s, r, QNN_DTYPE_F16);
-}
+static qnn_status run_fp16(study *s, study_result *r) { return run_half(s, r, QNN_DTYPE_F16); }
 
-static qnn_status run_bf16(study *s, study_result *r)
-{
-    return run_half(s, r, QNN_DTYPE_BF16);
-}
+static qnn_status run_bf16(study *s, study_result *r) { return run_half(s, r, QNN_DTYPE_BF16); }
 
 static qnn_quant_opts quant_opts(const study *s)
 {
-    return (qnn_quant_opts){.per_tensor = strcmp(s->set.weights, "per-tensor") == 0, .skip = s->set.skip_layers[0] != '\0' ? s->set.skip_layers : NULL};
+    return (qnn_quant_opts){.per_tensor = strcmp(s->set.weights, "per-tensor") == 0,
+                            .skip = s->set.skip_layers[0] != '\0' ? s->set.skip_layers : NULL};
 }
 
 static qnn_status run_dynamic(study *s, study_result *r)
@@ -262,14 +278,16 @@ static qnn_status calibrate(study *s, qnn_stats *st)
     const int32_t *y;
     int n = 0;
     qnn_loader *ld = NULL;
-    qnn_status status = qnn_loader_create(&ld, s->ctx, s->data, s->indices + s->n_val, n_images,
-                                          &(qnn_loader_opts){.batch = (int)s->set.calib_batch, .mean = mean, .std_dev = std_dev});
+    qnn_status status = qnn_loader_create(
+        &ld, s->ctx, s->data, s->indices + s->n_val, n_images,
+        &(qnn_loader_opts){.batch = (int)s->set.calib_batch, .mean = mean, .std_dev = std_dev});
 
     if (status == QNN_OK)
         status = qnn_loader_begin(ld, 0);
     while (status == QNN_OK && (status = qnn_loader_next(ld, &x, &y, &n)) == QNN_OK && n > 0) {
         status = qnn_stats_observe(st, s->ctx, x, n);
-        study_live("%s  calibrating  %lld/%lld", study_methods[s->method].name, (long long)qnn_stats_images(st), (long long)n_images);
+        study_live("%s  calibrating  %lld/%lld", study_methods[s->method].name,
+                   (long long)qnn_stats_images(st), (long long)n_images);
         if (study_interrupted())
             status = QNN_ERR_STOPPED;
     }
@@ -286,7 +304,8 @@ static qnn_status run_static(study *s, study_result *r)
     qnn_status status = qnn_fuse(&fused, s->ctx, s->fp32);
 
     if (status == QNN_OK)
-        status = qnn_stats_create(&st, s->ctx, fused, &(qnn_stats_opts){.max_batch = (int)s->set.calib_batch});
+        status = qnn_stats_create(&st, s->ctx, fused,
+                                  &(qnn_stats_opts){.max_batch = (int)s->set.calib_batch});
     if (status == QNN_OK)
         status = calibrate(s, st);
     if (status == QNN_OK)
@@ -313,7 +332,8 @@ static qnn_status run_qat(study *s, study_result *r)
         status = fit(s, fake, r);
     if (status == QNN_OK)
         status = qnn_qat_convert(&m, s->ctx, fake, &opts);
-    (void)snprintf(r->note, sizeof r->note, "trained from scratch with fake-quant, scored as the converted int8 model");
+    (void)snprintf(r->note, sizeof r->note,
+                   "trained from scratch with fake-quant, scored as the converted int8 model");
     if (status == QNN_OK)
         status = finish(s, m, r);
     qnn_model_free(m);
@@ -330,7 +350,8 @@ static qnn_status run_int4(study *s, study_result *r)
     if (status == QNN_OK)
         status = qnn_quantize_int4_sim(&m, s->ctx, fused);
     r->train_s = study_now() - start;
-    (void)snprintf(r->note, sizeof r->note, "packed two codes a byte on disk, runs dequantised to f32");
+    (void)snprintf(r->note, sizeof r->note,
+                   "packed two codes a byte on disk, runs dequantised to f32");
     if (status == QNN_OK)
         status = finish(s, m, r);
     qnn_model_free(m);
@@ -343,7 +364,8 @@ const study_method study_methods[STUDY_N_METHODS] = {
     {"fp32-cpu", "FP32 (CPU)", "CPU", "f32", "f32", "f32", 1, 0, 0, run_fp32_cpu},
     {"fp16", "FP16", "CPU", "16-bit float", "f16", "f32", 0, 0, 1, run_fp16},
     {"bf16", "BF16", "CPU", "16-bit float", "bf16", "f32", 0, 0, 1, run_bf16},
-    {"ptq-dynamic", "PTQ-Dynamic", "CPU", "int8 linear", "s8", "u8 per row at run time", 0, 0, 1, run_dynamic},
+    {"ptq-dynamic", "PTQ-Dynamic", "CPU", "int8 linear", "s8", "u8 per row at run time", 0, 0, 1,
+     run_dynamic},
     {"ptq-static", "PTQ-Static", "CPU", "int8", "s8", "u8 calibrated", 0, 1, 1, run_static},
     {"qat", "QAT", "CPU", "int8", "s8", "u8 learned in training", 1, 0, 0, run_qat},
     {"int4-sim", "4-bit Sim", "CPU", "4-bit weights", "s4 per tensor", "f32", 0, 0, 1, run_int4},
@@ -351,12 +373,13 @@ const study_method study_methods[STUDY_N_METHODS] = {
 
 void study_methods_list(FILE *f)
 {
-    fprintf(f, "%-12s %-12s %-6s %-14s %-14s %-23s %-9s %s\n", "method", "shown as", "device", "precision", "weights", "activations", "trained",
-            "calibrated");
+    fprintf(f, "%-12s %-12s %-6s %-14s %-14s %-23s %-9s %s\n", "method", "shown as", "device",
+            "precision", "weights", "activations", "trained", "calibrated");
     for (int k = 0; k < STUDY_N_METHODS; k++) {
         const study_method *const m = &study_methods[k];
 
-        fprintf(f, "%-12s %-12s %-6s %-14s %-14s %-23s %-9s %s\n", m->key, m->name, m->device, m->precision, m->weights, m->activations,
-                m->is_trained ? "yes" : "no", m->needs_calibration ? "yes" : "no");
+        fprintf(f, "%-12s %-12s %-6s %-14s %-14s %-23s %-9s %s\n", m->key, m->name, m->device,
+                m->precision, m->weights, m->activations, m->is_trained ? "yes" : "no",
+                m->needs_calibration ? "yes" : "no");
     }
 }

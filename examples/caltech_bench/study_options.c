@@ -1,6 +1,6 @@
 /*
- * Settings: one table names, bounds and documents each; the command line, the configuration file, --help and the resolved settings that a run
- * writes beside its results all come from it.
+ * Settings: one table names, bounds and documents each; the command line, the configuration file,
+ * --help and the resolved settings that a run writes beside its results all come from it.
  */
 #include "study.h"
 
@@ -21,63 +21,106 @@ typedef struct setting {
     const char *text;    /* default */
     const char *choices; /* of TEXT, "a|b"; NULL: any */
     const char *help;
-    int is_free;         /* 1: a resumed run may have another value */
+    int is_free; /* 1: a resumed run may have another value */
 } setting;
 
 #define AT(field) offsetof(study_settings, field)
-#define NO_LIMIT 1e15
+#define NO_LIMIT  1e15
 
 static const setting table[] = {
-    {"data", "--data", "DIR|builtin", TEXT, AT(data), 0, 0, "", NULL, "image folder, or the library's own drawings (default: CALTECH101_DIR, then data/caltech101, then builtin)", 0},
-    {"out", "--out", "DIR", TEXT, AT(out), 0, 0, "results", NULL, "folder for everything that is written", 1},
-    {"methods", "--methods", "LIST", TEXT, AT(methods), 0, 0, "fp32-gpu,fp32-cpu,fp16,bf16,ptq-dynamic,ptq-static,qat,int4-sim", NULL, "comma-separated, see --list-methods", 1},
-    {"checkpoint", "--checkpoint", "FILE", TEXT, AT(checkpoint), 0, 0, "", NULL, "FP32 model file that the post-training methods start from", 0},
-    {"train.epochs", "--epochs", "N", INTEGER, AT(epochs), 0, STUDY_MAX_EPOCHS, "0", NULL, "epochs of FP32 and of QAT (0: 10, or builtin.epochs with built-in data)", 0},
-    {"train.batch", "--batch", "N", INTEGER, AT(batch), 1, 1024, "64", NULL, "batch of training, scoring and batch timing", 0},
+    {"data", "--data", "DIR|builtin", TEXT, AT(data), 0, 0, "", NULL,
+     "image folder, or the library's own drawings (default: CALTECH101_DIR, then data/caltech101, "
+     "then builtin)",
+     0},
+    {"out", "--out", "DIR", TEXT, AT(out), 0, 0, "results", NULL,
+     "folder for everything that is written", 1},
+    {"methods", "--methods", "LIST", TEXT, AT(methods), 0, 0,
+     "fp32-gpu,fp32-cpu,fp16,bf16,ptq-dynamic,ptq-static,qat,int4-sim", NULL,
+     "comma-separated, see --list-methods", 1},
+    {"checkpoint", "--checkpoint", "FILE", TEXT, AT(checkpoint), 0, 0, "", NULL,
+     "FP32 model file that the post-training methods start from", 0},
+    {"train.epochs", "--epochs", "N", INTEGER, AT(epochs), 0, STUDY_MAX_EPOCHS, "0", NULL,
+     "epochs of FP32 and of QAT (0: 10, or builtin.epochs with built-in data)", 0},
+    {"train.batch", "--batch", "N", INTEGER, AT(batch), 1, 1024, "64", NULL,
+     "batch of training, scoring and batch timing", 0},
     {"train.lr", "--lr", "X", REAL, AT(lr), 1e-8, 10, "0.001", NULL, "Adam's learning rate", 0},
-    {"train.clip_norm", NULL, NULL, REAL, AT(clip_norm), 0, 1e9, "1", NULL, "largest gradient norm, 0: no clipping", 0},
-    {"train.plateau_factor", NULL, NULL, REAL, AT(plateau_factor), 0, 0.999, "0.1", NULL, "learning rate's factor when validation error stalls, 0: never", 0},
-    {"train.plateau_patience", NULL, NULL, INTEGER, AT(plateau_patience), 0, 1000, "3", NULL, "epochs without improvement before that", 0},
-    {"seed", "--seed", "N", INTEGER, AT(seed), 0, NO_LIMIT, "0", NULL, "of the split, the order and the initial parameters; repeat k adds k to the last two", 0},
-    {"repeats", "--repeats", "N", INTEGER, AT(repeats), 1, STUDY_MAX_REPEATS, "1", NULL, "whole runs with other seeds; the table then has mean and standard deviation", 1},
-    {"limit", "--limit", "N", INTEGER, AT(limit), 0, NO_LIMIT, "0", NULL, "images in all, 0: every one", 0},
-    {"val_fraction", NULL, NULL, REAL, AT(val_fraction), 0.01, 0.9, "0.2", NULL, "share of the images that validate", 0},
-    {"threads", "--threads", "N", INTEGER, AT(threads), 0, 256, "0", NULL, "0: the processors this process may use", 1},
-    {"isa", "--isa", "NAME", TEXT, AT(isa), 0, 0, "", NULL, "cap on the instruction set: ref, avx2, avx512, avx512vnni", 1},
-    {"quant.weights", "--weights", "KIND", TEXT, AT(weights), 0, 0, "per-channel", "per-channel|per-tensor", "scales of int8 weights: per-channel or per-tensor", 0},
-    {"quant.calib_images", "--calib", "N", INTEGER, AT(calib_images), 1, 1e6, "200", NULL, "calibration images, the first of the training split", 0},
-    {"quant.calib_batch", NULL, NULL, INTEGER, AT(calib_batch), 1, 1024, "32", NULL, "batch of calibration", 0},
-    {"quant.skip_layers", NULL, NULL, TEXT, AT(skip_layers), 0, 0, "", NULL, "comma-separated layers that stay float in PTQ-Dynamic, PTQ-Static and QAT", 0},
-    {"model.image_size", NULL, NULL, INTEGER, AT(image_size), 16, 512, "128", NULL, "images are resized to this square", 0},
-    {"model.channels1", NULL, NULL, INTEGER, AT(channels1), 1, 1024, "32", NULL, "filters of conv1", 0},
-    {"model.channels2", NULL, NULL, INTEGER, AT(channels2), 1, 1024, "64", NULL, "filters of conv2", 0},
-    {"model.channels3", NULL, NULL, INTEGER, AT(channels3), 1, 1024, "128", NULL, "filters of conv3", 0},
+    {"train.clip_norm", NULL, NULL, REAL, AT(clip_norm), 0, 1e9, "1", NULL,
+     "largest gradient norm, 0: no clipping", 0},
+    {"train.plateau_factor", NULL, NULL, REAL, AT(plateau_factor), 0, 0.999, "0.1", NULL,
+     "learning rate's factor when validation error stalls, 0: never", 0},
+    {"train.plateau_patience", NULL, NULL, INTEGER, AT(plateau_patience), 0, 1000, "3", NULL,
+     "epochs without improvement before that", 0},
+    {"seed", "--seed", "N", INTEGER, AT(seed), 0, NO_LIMIT, "0", NULL,
+     "of the split, the order and the initial parameters; repeat k adds k to the last two", 0},
+    {"repeats", "--repeats", "N", INTEGER, AT(repeats), 1, STUDY_MAX_REPEATS, "1", NULL,
+     "whole runs with other seeds; the table then has mean and standard deviation", 1},
+    {"limit", "--limit", "N", INTEGER, AT(limit), 0, NO_LIMIT, "0", NULL,
+     "images in all, 0: every one", 0},
+    {"val_fraction", NULL, NULL, REAL, AT(val_fraction), 0.01, 0.9, "0.2", NULL,
+     "share of the images that validate", 0},
+    {"threads", "--threads", "N", INTEGER, AT(threads), 0, 256, "0", NULL,
+     "0: the processors this process may use", 1},
+    {"isa", "--isa", "NAME", TEXT, AT(isa), 0, 0, "", NULL,
+     "cap on the instruction set: ref, avx2, avx512, avx512vnni", 1},
+    {"quant.weights", "--weights", "KIND", TEXT, AT(weights), 0, 0, "per-channel",
+     "per-channel|per-tensor", "scales of int8 weights: per-channel or per-tensor", 0},
+    {"quant.calib_images", "--calib", "N", INTEGER, AT(calib_images), 1, 1e6, "200", NULL,
+     "calibration images, the first of the training split", 0},
+    {"quant.calib_batch", NULL, NULL, INTEGER, AT(calib_batch), 1, 1024, "32", NULL,
+     "batch of calibration", 0},
+    {"quant.skip_layers", NULL, NULL, TEXT, AT(skip_layers), 0, 0, "", NULL,
+     "comma-separated layers that stay float in PTQ-Dynamic, PTQ-Static and QAT", 0},
+    {"model.image_size", NULL, NULL, INTEGER, AT(image_size), 16, 512, "128", NULL,
+     "images are resized to this square", 0},
+    {"model.channels1", NULL, NULL, INTEGER, AT(channels1), 1, 1024, "32", NULL, "filters of conv1",
+     0},
+    {"model.channels2", NULL, NULL, INTEGER, AT(channels2), 1, 1024, "64", NULL, "filters of conv2",
+     0},
+    {"model.channels3", NULL, NULL, INTEGER, AT(channels3), 1, 1024, "128", NULL,
+     "filters of conv3", 0},
     {"model.hidden", NULL, NULL, INTEGER, AT(hidden), 1, 65536, "256", NULL, "units of fc1", 0},
-    {"model.kernel", NULL, NULL, INTEGER, AT(kernel), 1, 15, "3", NULL, "side of every convolution's kernel, odd", 0},
-    {"normalise.mean_r", NULL, NULL, REAL, AT(mean_r), -10, 10, "0.485", NULL, "(pixel / 255 - mean) / std", 0},
+    {"model.kernel", NULL, NULL, INTEGER, AT(kernel), 1, 15, "3", NULL,
+     "side of every convolution's kernel, odd", 0},
+    {"normalise.mean_r", NULL, NULL, REAL, AT(mean_r), -10, 10, "0.485", NULL,
+     "(pixel / 255 - mean) / std", 0},
     {"normalise.mean_g", NULL, NULL, REAL, AT(mean_g), -10, 10, "0.456", NULL, "", 0},
     {"normalise.mean_b", NULL, NULL, REAL, AT(mean_b), -10, 10, "0.406", NULL, "", 0},
     {"normalise.std_r", NULL, NULL, REAL, AT(std_r), 1e-3, 100, "0.229", NULL, "", 0},
     {"normalise.std_g", NULL, NULL, REAL, AT(std_g), 1e-3, 100, "0.224", NULL, "", 0},
     {"normalise.std_b", NULL, NULL, REAL, AT(std_b), 1e-3, 100, "0.225", NULL, "", 0},
-    {"timing.warmup", NULL, NULL, INTEGER, AT(warmup), 0, 10000, "5", NULL, "runs before timing", 1},
-    {"timing.single_runs", NULL, NULL, INTEGER, AT(single_runs), 1, 100000, "100", NULL, "timed runs of one image", 1},
-    {"timing.batch_runs", NULL, NULL, INTEGER, AT(batch_runs), 1, 100000, "20", NULL, "timed runs of a batch", 1},
-    {"data_cache_mb", NULL, NULL, INTEGER, AT(cache_mb), 0, 1e6, "512", NULL, "bound on decoded pixels kept in memory, 0: none are", 1},
-    {"data_workers", NULL, NULL, INTEGER, AT(workers), 1, 64, "1", NULL, "background decoding threads", 1},
-    {"skip_bad", "--skip-bad", NULL, FLAG, AT(skip_bad), 0, 1, "0", NULL, "leave out files that are not images, count and list them", 0},
-    {"builtin.images", NULL, NULL, INTEGER, AT(builtin_images), 100, 1e6, "3000", NULL, "images of the built-in data set", 0},
-    {"builtin.epochs", NULL, NULL, INTEGER, AT(builtin_epochs), 1, STUDY_MAX_EPOCHS, "5", NULL, "epochs with built-in data when --epochs is not given", 0},
-    {"builtin.seed", NULL, NULL, INTEGER, AT(builtin_seed), 0, NO_LIMIT, "1", NULL, "of the drawings", 0},
+    {"timing.warmup", NULL, NULL, INTEGER, AT(warmup), 0, 10000, "5", NULL, "runs before timing",
+     1},
+    {"timing.single_runs", NULL, NULL, INTEGER, AT(single_runs), 1, 100000, "100", NULL,
+     "timed runs of one image", 1},
+    {"timing.batch_runs", NULL, NULL, INTEGER, AT(batch_runs), 1, 100000, "20", NULL,
+     "timed runs of a batch", 1},
+    {"data_cache_mb", NULL, NULL, INTEGER, AT(cache_mb), 0, 1e6, "512", NULL,
+     "bound on decoded pixels kept in memory, 0: none are", 1},
+    {"data_workers", NULL, NULL, INTEGER, AT(workers), 1, 64, "1", NULL,
+     "background decoding threads", 1},
+    {"skip_bad", "--skip-bad", NULL, FLAG, AT(skip_bad), 0, 1, "0", NULL,
+     "leave out files that are not images, count and list them", 0},
+    {"builtin.images", NULL, NULL, INTEGER, AT(builtin_images), 100, 1e6, "3000", NULL,
+     "images of the built-in data set", 0},
+    {"builtin.epochs", NULL, NULL, INTEGER, AT(builtin_epochs), 1, STUDY_MAX_EPOCHS, "5", NULL,
+     "epochs with built-in data when --epochs is not given", 0},
+    {"builtin.seed", NULL, NULL, INTEGER, AT(builtin_seed), 0, NO_LIMIT, "1", NULL,
+     "of the drawings", 0},
     {"folders.models", NULL, NULL, TEXT, AT(models_dir), 0, 0, "models", NULL, "below out", 1},
-    {"folders.checkpoints", NULL, NULL, TEXT, AT(checkpoints_dir), 0, 0, "checkpoints", NULL, "below out", 1},
+    {"folders.checkpoints", NULL, NULL, TEXT, AT(checkpoints_dir), 0, 0, "checkpoints", NULL,
+     "below out", 1},
     {"folders.figures", NULL, NULL, TEXT, AT(figures_dir), 0, 0, "figures", NULL, "below out", 1},
-    {"figures.format", NULL, NULL, TEXT, AT(figure_format), 0, 0, "png", "png|svg|jpg", "png, svg or jpg", 1},
+    {"figures.format", NULL, NULL, TEXT, AT(figure_format), 0, 0, "png", "png|svg|jpg",
+     "png, svg or jpg", 1},
     {"figures.quality", NULL, NULL, INTEGER, AT(figure_quality), 1, 100, "90", NULL, "of jpg", 1},
     {"figures.width", NULL, NULL, INTEGER, AT(figure_width), 200, 8000, "1000", NULL, "pixels", 1},
     {"figures.height", NULL, NULL, INTEGER, AT(figure_height), 150, 8000, "560", NULL, "pixels", 1},
-    {"no_figures", "--no-figures", NULL, FLAG, AT(no_figures), 0, 1, "0", NULL, "write no figures", 1},
-    {"quick", "--quick", NULL, FLAG, AT(quick), 0, 1, "0", NULL, "a look in a minute: 1 epoch, 300 images, 20 calibration images, short timing, where not given", 1},
+    {"no_figures", "--no-figures", NULL, FLAG, AT(no_figures), 0, 1, "0", NULL, "write no figures",
+     1},
+    {"quick", "--quick", NULL, FLAG, AT(quick), 0, 1, "0", NULL,
+     "a look in a minute: 1 epoch, 300 images, 20 calibration images, short timing, where not "
+     "given",
+     1},
 };
 #define N_SETTINGS (sizeof table / sizeof *table)
 
@@ -85,7 +128,8 @@ static const setting table[] = {
 static const struct quick {
     const char *path, *value;
 } quick_values[] = {
-    {"train.epochs", "1"}, {"limit", "300"}, {"quant.calib_images", "20"}, {"timing.single_runs", "10"}, {"timing.batch_runs", "3"}, {"timing.warmup", "1"},
+    {"train.epochs", "1"},        {"limit", "300"},           {"quant.calib_images", "20"},
+    {"timing.single_runs", "10"}, {"timing.batch_runs", "3"}, {"timing.warmup", "1"},
 };
 
 static int fail(const char *what, const char *value, const char *why)
@@ -94,10 +138,7 @@ static int fail(const char *what, const char *value, const char *why)
     return 2;
 }
 
-static void *field(study_settings *set, const setting *t)
-{
-    return (char *)set + t->offset;
-}
+static void *field(study_settings *set, const setting *t) { return (char *)set + t->offset; }
 
 static const void *const_field(const study_settings *set, const setting *t)
 {
@@ -108,7 +149,8 @@ static int is_choice(const char *choices, const char *value)
 {
     const size_t len = strlen(value);
 
-    for (const char *at = choices; at != NULL; at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
+    for (const char *at = choices; at != NULL;
+         at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
         if (strncmp(at, value, len) == 0 && (at[len] == '|' || at[len] == '\0'))
             return 1;
     return 0;
@@ -147,7 +189,9 @@ static int set_value(study_settings *set, const setting *t, const char *what, co
     return 0;
 }
 
-/* ---- configuration file ------------------------------------------------------------------------------------------------------------ */
+/* ---- configuration file
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static const setting *by_path(const char *path)
 {
@@ -157,12 +201,14 @@ static const setting *by_path(const char *path)
     return NULL;
 }
 
-static int read_object(study_settings *set, const char *file, const json_t *object, const char *prefix, unsigned char *given)
+static int read_object(study_settings *set, const char *file, const json_t *object,
+                       const char *prefix, unsigned char *given)
 {
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
         char path[256], what[600], text[64];
         const setting *t;
         int rc;
@@ -177,8 +223,13 @@ static int read_object(study_settings *set, const char *file, const json_t *obje
         t = by_path(path);
         if (t == NULL)
             return fail(what, key, "is not a setting; --help lists them");
-        if (t->kind == TEXT ? !json_is_string(value) : t->kind == FLAG ? !json_is_boolean(value) : !json_is_number(value))
-            return fail(what, key, t->kind == TEXT ? "must be text" : t->kind == FLAG ? "must be true or false" : "must be a number");
+        if (t->kind == TEXT   ? !json_is_string(value)
+            : t->kind == FLAG ? !json_is_boolean(value)
+                              : !json_is_number(value))
+            return fail(what, key,
+                        t->kind == TEXT   ? "must be text"
+                        : t->kind == FLAG ? "must be true or false"
+                                          : "must be a number");
         if (t->kind == FLAG)
             (void)snprintf(text, sizeof text, "%d", json_is_true(value));
         else if (t->kind != TEXT)
@@ -200,7 +251,8 @@ static int read_config(study_settings *set, const char *file, unsigned char *giv
         fprintf(stderr, "caltech_bench: --config: %s, line %d: %s\n", file, error.line, error.text);
         return 2;
     }
-    rc = json_is_object(root) ? read_object(set, file, root, "", given) : fail("--config", file, "does not hold a JSON object");
+    rc = json_is_object(root) ? read_object(set, file, root, "", given)
+                              : fail("--config", file, "does not hold a JSON object");
     json_decref(root);
     return rc;
 }
@@ -208,10 +260,14 @@ static int read_config(study_settings *set, const char *file, unsigned char *giv
 static json_t *value_json(const study_settings *set, const setting *t)
 {
     switch (t->kind) {
-    case TEXT: return json_string(const_field(set, t));
-    case REAL: return json_real(*(const double *)const_field(set, t));
-    case FLAG: return json_boolean(*(const int64_t *)const_field(set, t) != 0);
-    case INTEGER: return json_integer(*(const int64_t *)const_field(set, t));
+    case TEXT:
+        return json_string(const_field(set, t));
+    case REAL:
+        return json_real(*(const double *)const_field(set, t));
+    case FLAG:
+        return json_boolean(*(const int64_t *)const_field(set, t) != 0);
+    case INTEGER:
+        return json_integer(*(const int64_t *)const_field(set, t));
     }
     return NULL;
 }
@@ -233,7 +289,8 @@ json_t *study_options_json(const study_settings *set)
                 (void)json_object_set_new(root, group, parent);
             }
         }
-        (void)json_object_set_new(parent, dot != NULL ? dot + 1 : table[i].path, value_json(set, &table[i]));
+        (void)json_object_set_new(parent, dot != NULL ? dot + 1 : table[i].path,
+                                  value_json(set, &table[i]));
     }
     return root;
 }
@@ -257,26 +314,33 @@ const char *study_options_differ(const json_t *a, const json_t *b)
     return NULL;
 }
 
-/* ---- command line ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- command line
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void help(void)
 {
-    printf("caltech_bench: eight ways of running one small network, compared on accuracy, size, latency and training time\n\n"
+    printf("caltech_bench: eight ways of running one small network, compared on accuracy, size, "
+           "latency and training time\n\n"
            "usage: caltech_bench [options]\n\n");
     for (size_t i = 0; i < N_SETTINGS; i++) {
         char left[80];
 
         if (table[i].flag == NULL)
             continue;
-        (void)snprintf(left, sizeof left, "%s %s", table[i].flag, table[i].operand != NULL ? table[i].operand : "");
-        printf("  %-24s %s%s%s%s\n", left, table[i].help, table[i].kind != FLAG && table[i].text[0] != '\0' ? " [" : "",
-               table[i].kind != FLAG ? table[i].text : "", table[i].kind != FLAG && table[i].text[0] != '\0' ? "]" : "");
+        (void)snprintf(left, sizeof left, "%s %s", table[i].flag,
+                       table[i].operand != NULL ? table[i].operand : "");
+        printf("  %-24s %s%s%s%s\n", left, table[i].help,
+               table[i].kind != FLAG && table[i].text[0] != '\0' ? " [" : "",
+               table[i].kind != FLAG ? table[i].text : "",
+               table[i].kind != FLAG && table[i].text[0] != '\0' ? "]" : "");
     }
-    printf("  --config FILE.json       settings from a file; options given on the command line win\n"
-           "  --resume DIR             go on with the interrupted run in DIR\n"
-           "  --list-methods           the methods and what each needs\n"
-           "  --help, --version\n\n"
-           "settings of the file (the run writes all of them, resolved, to OUT/settings.json):\n");
+    printf(
+        "  --config FILE.json       settings from a file; options given on the command line win\n"
+        "  --resume DIR             go on with the interrupted run in DIR\n"
+        "  --list-methods           the methods and what each needs\n"
+        "  --help, --version\n\n"
+        "settings of the file (the run writes all of them, resolved, to OUT/settings.json):\n");
     for (size_t i = 0; i < N_SETTINGS; i++)
         printf("  %-24s %s [%s]\n", table[i].path, table[i].help, table[i].text);
 }
@@ -330,14 +394,17 @@ static int check_together(study *s)
             known = 1;
         }
     if (!known)
-        return fail("--isa", isa, "is not an instruction set of this build (ref, avx2, avx512, avx512vnni)");
+        return fail("--isa", isa,
+                    "is not an instruction set of this build (ref, avx2, avx512, avx512vnni)");
     if (s->set.kernel % 2 == 0)
         return fail("model.kernel", "even", "must be odd, so that padding keeps the image's size");
     if (s->set.image_size / 8 < 1)
         return fail("model.image_size", "too small", "three poolings leave nothing");
     for (int k = 0; k < STUDY_N_METHODS; k++)
-        if (s->is_wanted[k] && study_methods[k].needs_fp32 && s->set.checkpoint[0] == '\0' && !s->is_wanted[0] && !s->is_wanted[1])
-            return fail("--methods", study_methods[k].key, "starts from an FP32 model: add fp32-cpu, or give --checkpoint FILE");
+        if (s->is_wanted[k] && study_methods[k].needs_fp32 && s->set.checkpoint[0] == '\0' &&
+            !s->is_wanted[0] && !s->is_wanted[1])
+            return fail("--methods", study_methods[k].key,
+                        "starts from an FP32 model: add fp32-cpu, or give --checkpoint FILE");
     return 0;
 }
 
@@ -350,7 +417,8 @@ static int apply_quick(study *s, const unsigned char *given)
 {
     for (size_t i = 0; i < sizeof quick_values / sizeof *quick_values; i++)
         if (!is_given(given, quick_values[i].path)) {
-            const int rc = set_value(&s->set, by_path(quick_values[i].path), "--quick", quick_values[i].value);
+            const int rc =
+                set_value(&s->set, by_path(quick_values[i].path), "--quick", quick_values[i].value);
 
             if (rc != 0)
                 return rc;
@@ -358,7 +426,8 @@ static int apply_quick(study *s, const unsigned char *given)
     return 0;
 }
 
-/* Settings of an interrupted run come from its own settings.json; options on the command line may still be given and are compared. */
+/* Settings of an interrupted run come from its own settings.json; options on the command line may
+ * still be given and are compared. */
 static int parse_all(study *s, int argc, char **argv, unsigned char *given)
 {
     int rc;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define PLAIN_SECONDS 30.0
-#define LIVE_SECONDS 0.1
+#define LIVE_SECONDS  0.1
 
 static volatile sig_atomic_t interrupted;
 static double last_line; /* when a live line was last shown */
@@ -32,10 +32,7 @@ void study_catch_interrupt(void)
     (void)sigaction(SIGTERM, &action, NULL);
 }
 
-int study_interrupted(void)
-{
-    return interrupted != 0;
-}
+int study_interrupted(void) { return interrupted != 0; }
 
 double study_now(void)
 {

@@ -6,34 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-static double accuracy(const study_result *r)
-{
-    return 100.0 * r->metrics.accuracy;
-}
-static double precision(const study_result *r)
-{
-    return 100.0 * r->metrics.precision;
-}
-static double f1(const study_result *r)
-{
-    return 100.0 * r->metrics.f1;
-}
-static double single_ms(const study_result *r)
-{
-    return r->single_ms;
-}
-static double batch_ms(const study_result *r)
-{
-    return r->batch_ms;
-}
-static double size_mb(const study_result *r)
-{
-    return (double)r->bytes / 1048576.0;
-}
-static double train_s(const study_result *r)
-{
-    return r->train_s;
-}
+static double accuracy(const study_result *r) { return 100.0 * r->metrics.accuracy; }
+static double precision(const study_result *r) { return 100.0 * r->metrics.precision; }
+static double f1(const study_result *r) { return 100.0 * r->metrics.f1; }
+static double single_ms(const study_result *r) { return r->single_ms; }
+static double batch_ms(const study_result *r) { return r->batch_ms; }
+static double size_mb(const study_result *r) { return (double)r->bytes / 1048576.0; }
+static double train_s(const study_result *r) { return r->train_s; }
 
 const study_measure study_measures[] = {
     {"accuracy", "Validation accuracy", "%", accuracy, "%.2f"},
@@ -66,7 +45,9 @@ double study_mean(const study *s, int method, study_value *value, double *deviat
     return sum;
 }
 
-/* ---- while it runs ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- while it runs
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void cpu_model(char *out, size_t size)
 {
@@ -93,7 +74,8 @@ void study_print_header(const study *s)
 
     cpu_model(cpu, sizeof cpu);
     study_line("qnn %s: one network, eight methods", qnn_version());
-    study_line("Device cpu: %s, %d threads, %s kernels (f32, int8; f16, bf16 and int4 as storage)", cpu, qnn_ctx_threads(s->ctx), qnn_ctx_isa(s->ctx));
+    study_line("Device cpu: %s, %d threads, %s kernels (f32, int8; f16, bf16 and int4 as storage)",
+               cpu, qnn_ctx_threads(s->ctx), qnn_ctx_isa(s->ctx));
     for (int i = 1; qnn_device_name(i) != NULL; i++) {
         const char *why = "";
 
@@ -110,16 +92,22 @@ void study_print_result(const study *s, const study_result *r)
         study_line("  skipped: %s", r->reason);
         return;
     }
-    study_line("  accuracy %.2f%% [%.2f, %.2f]  precision %.2f%%  F1 %.2f%%", 100 * r->metrics.accuracy, 100 * r->metrics.accuracy_lo,
+    study_line("  accuracy %.2f%% [%.2f, %.2f]  precision %.2f%%  F1 %.2f%%",
+               100 * r->metrics.accuracy, 100 * r->metrics.accuracy_lo,
                100 * r->metrics.accuracy_hi, 100 * r->metrics.precision, 100 * r->metrics.f1);
     if (r->is_trained)
-        study_line("  best epoch %d; last epoch %.2f%%, F1 %.2f%%", r->best_epoch, 100 * r->last.accuracy, 100 * r->last.f1);
-    study_line("  one image %.2f ms +- %.2f  batch of %lld %.1f ms +- %.1f (%.0f images/s)  %.2f MiB  %.1f s", r->single_ms, r->single_spread,
-               (long long)s->set.batch, r->batch_ms, r->batch_spread, 1e3 * (double)s->set.batch / r->batch_ms, (double)r->bytes / 1048576.0,
-               r->train_s);
+        study_line("  best epoch %d; last epoch %.2f%%, F1 %.2f%%", r->best_epoch,
+                   100 * r->last.accuracy, 100 * r->last.f1);
+    study_line("  one image %.2f ms +- %.2f  batch of %lld %.1f ms +- %.1f (%.0f images/s)  %.2f "
+               "MiB  %.1f s",
+               r->single_ms, r->single_spread, (long long)s->set.batch, r->batch_ms,
+               r->batch_spread, 1e3 * (double)s->set.batch / r->batch_ms,
+               (double)r->bytes / 1048576.0, r->train_s);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the table
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* "61.79" or, over several repeats, "61.79+-0.31". */
 static const char *cell(const study *s, int method, const study_measure *m, char *buf, size_t size)
@@ -158,33 +146,43 @@ static void print_row(const study *s, int k, int width)
     }
     for (int i = 0; i < study_n_measures; i++)
         (void)cell(s, k, &study_measures[i], text[i], sizeof text[i]);
-    (void)snprintf(images, sizeof images, "%.0f", 1e3 * (double)s->set.batch / study_mean(s, k, batch_ms, &deviation, &n));
-    (void)snprintf(interval, sizeof interval, "[%.1f, %.1f]", 100 * r->metrics.accuracy_lo, 100 * r->metrics.accuracy_hi);
-    printf("%-12s %*s %14s %*s %*s %*s %*s %9s %*s %*s\n", study_methods[k].name, width, text[0], s->set.repeats > 1 ? "" : interval, width, text[1],
-           width, text[2], width, text[3], width + 2, text[4], images, width, text[5], width, text[6]);
+    (void)snprintf(images, sizeof images, "%.0f",
+                   1e3 * (double)s->set.batch / study_mean(s, k, batch_ms, &deviation, &n));
+    (void)snprintf(interval, sizeof interval, "[%.1f, %.1f]", 100 * r->metrics.accuracy_lo,
+                   100 * r->metrics.accuracy_hi);
+    printf("%-12s %*s %14s %*s %*s %*s %*s %9s %*s %*s\n", study_methods[k].name, width, text[0],
+           s->set.repeats > 1 ? "" : interval, width, text[1], width, text[2], width, text[3],
+           width + 2, text[4], images, width, text[5], width, text[6]);
 }
 
 void study_print_table(const study *s)
 {
     const int width = s->set.repeats > 1 ? 14 : 9;
 
-    printf("\n%-12s %*s %14s %*s %*s %*s %*s %9s %*s %*s\n", "method", width, "accuracy%", s->set.repeats > 1 ? "" : "95% interval", width, "precis.%",
-           width, "F1%", width, "single ms", width + 2, "batch ms", "images/s", width, "MiB", width, "train s");
+    printf("\n%-12s %*s %14s %*s %*s %*s %*s %9s %*s %*s\n", "method", width, "accuracy%",
+           s->set.repeats > 1 ? "" : "95% interval", width, "precis.%", width, "F1%", width,
+           "single ms", width + 2, "batch ms", "images/s", width, "MiB", width, "train s");
     for (int k = 0; k < STUDY_N_METHODS; k++)
         if (s->is_wanted[k])
             print_row(s, k, width);
-    printf("\nData: %s; %lld training and %lld validation images.\n", qnn_dataset_description(s->data), (long long)s->n_train, (long long)s->n_val);
+    printf("\nData: %s; %lld training and %lld validation images.\n",
+           qnn_dataset_description(s->data), (long long)s->n_train, (long long)s->n_val);
     if (s->fp32_origin[0] != '\0')
         printf("Post-training methods start from %s.\n", s->fp32_origin);
-    printf("Trained methods are scored at their best epoch, which the validation images themselves pick; the last epoch is in results.json.\n"
-           "FP16 and BF16 are stored in 16 bits and run on the CPU with f32 sums. 4-bit Sim is stored packed and runs dequantised to f32.\n"
-           "Training time includes validation; for post-training methods it is calibration and conversion. Times are medians, without decoding.\n");
+    printf("Trained methods are scored at their best epoch, which the validation images themselves "
+           "pick; the last epoch is in results.json.\n"
+           "FP16 and BF16 are stored in 16 bits and run on the CPU with f32 sums. 4-bit Sim is "
+           "stored packed and runs dequantised to f32.\n"
+           "Training time includes validation; for post-training methods it is calibration and "
+           "conversion. Times are medians, without decoding.\n");
     if (s->set.repeats > 1)
         printf("Mean and standard deviation over %lld repeats.\n", (long long)s->set.repeats);
     (void)fflush(stdout);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- files
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static FILE *open_out(const study *s, const char *name)
 {
@@ -216,7 +214,8 @@ static int write_csv(const study *s)
 
     if (f == NULL)
         return 1;
-    fprintf(f, "method,name,repeat,status,accuracy,accuracy_lo,accuracy_hi,precision,recall,f1,last_accuracy,best_epoch,single_ms,single_spread_ms,"
+    fprintf(f, "method,name,repeat,status,accuracy,accuracy_lo,accuracy_hi,precision,recall,f1,"
+               "last_accuracy,best_epoch,single_ms,single_spread_ms,"
                "batch_ms,batch_spread_ms,images_per_second,bytes,train_seconds,data,note\n");
     for (int rep = 0; rep < s->set.repeats; rep++)
         for (int k = 0; k < STUDY_N_METHODS; k++) {
@@ -226,10 +225,14 @@ static int write_csv(const study *s)
                 continue;
             fprintf(f, "%s,%s,%d,", study_methods[k].key, study_methods[k].name, rep + 1);
             if (r->is_done)
-                fprintf(f, "done,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%d,%.4f,%.4f,%.4f,%.4f,%.1f,%lld,%.3f,", r->metrics.accuracy,
-                        r->metrics.accuracy_lo, r->metrics.accuracy_hi, r->metrics.precision, r->metrics.recall, r->metrics.f1,
-                        r->is_trained ? r->last.accuracy : r->metrics.accuracy, r->best_epoch, r->single_ms, r->single_spread, r->batch_ms,
-                        r->batch_spread, 1e3 * (double)s->set.batch / r->batch_ms, (long long)r->bytes, r->train_s);
+                fprintf(f,
+                        "done,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%d,%.4f,%.4f,%.4f,%.4f,%.1f,%lld,%"
+                        ".3f,",
+                        r->metrics.accuracy, r->metrics.accuracy_lo, r->metrics.accuracy_hi,
+                        r->metrics.precision, r->metrics.recall, r->metrics.f1,
+                        r->is_trained ? r->last.accuracy : r->metrics.accuracy, r->best_epoch,
+                        r->single_ms, r->single_spread, r->batch_ms, r->batch_spread,
+                        1e3 * (double)s->set.batch / r->batch_ms, (long long)r->bytes, r->train_s);
             else
                 fprintf(f, "%s,,,,,,,,,,,,,,,,", r->is_skipped ? "skipped" : "not run");
             csv_text(f, qnn_dataset_description(s->data));
@@ -246,15 +249,17 @@ static int write_curves(const study *s)
 
     if (f == NULL)
         return 1;
-    fprintf(f, "method,repeat,epoch,train_loss,train_accuracy,val_loss,val_accuracy,val_precision,val_recall,val_f1,lr,train_seconds,val_seconds,is_best\n");
+    fprintf(f, "method,repeat,epoch,train_loss,train_accuracy,val_loss,val_accuracy,val_precision,"
+               "val_recall,val_f1,lr,train_seconds,val_seconds,is_best\n");
     for (int rep = 0; rep < s->set.repeats; rep++)
         for (int k = 0; k < STUDY_N_METHODS; k++)
             for (int i = 0; i < s->result[rep][k].n_curve; i++) {
                 const qnn_epoch *const e = &s->result[rep][k].curve[i];
 
-                fprintf(f, "%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.3f,%.3f,%d\n", study_methods[k].key, rep + 1, e->epoch, e->train_loss,
-                        e->train_accuracy, e->val_loss, e->val.accuracy, e->val.precision, e->val.recall, e->val.f1, (double)e->lr,
-                        e->train_seconds, e->val_seconds, e->is_best);
+                fprintf(f, "%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.3f,%.3f,%d\n",
+                        study_methods[k].key, rep + 1, e->epoch, e->train_loss, e->train_accuracy,
+                        e->val_loss, e->val.accuracy, e->val.precision, e->val.recall, e->val.f1,
+                        (double)e->lr, e->train_seconds, e->val_seconds, e->is_best);
             }
     return fclose(f) != 0;
 }
@@ -264,7 +269,8 @@ static json_t *machine_json(const study *s)
     char cpu[256];
 
     cpu_model(cpu, sizeof cpu);
-    return json_pack("{s:s, s:i, s:s, s:s, s:s}", "processor", cpu, "threads", qnn_ctx_threads(s->ctx), "isa", qnn_ctx_isa(s->ctx), "compiler",
+    return json_pack("{s:s, s:i, s:s, s:s, s:s}", "processor", cpu, "threads",
+                     qnn_ctx_threads(s->ctx), "isa", qnn_ctx_isa(s->ctx), "compiler",
 #if defined(__clang__)
                      "clang " __clang_version__,
 #elif defined(__GNUC__)
@@ -297,10 +303,12 @@ static int write_json(const study *s)
         }
         (void)json_array_append_new(repeats, methods);
     }
-    root = json_pack("{s:s, s:{s:s, s:I, s:I, s:i}, s:o, s:s, s:o, s:o}", "program", "caltech_bench", "data", "description",
-                     qnn_dataset_description(s->data), "training_images", (json_int_t)s->n_train, "validation_images", (json_int_t)s->n_val, "classes",
-                     s->n_classes, "machine", machine_json(s), "post_training_start", s->fp32_origin, "settings", study_options_json(&s->set), "repeats",
-                     repeats);
+    root =
+        json_pack("{s:s, s:{s:s, s:I, s:I, s:i}, s:o, s:s, s:o, s:o}", "program", "caltech_bench",
+                  "data", "description", qnn_dataset_description(s->data), "training_images",
+                  (json_int_t)s->n_train, "validation_images", (json_int_t)s->n_val, "classes",
+                  s->n_classes, "machine", machine_json(s), "post_training_start", s->fp32_origin,
+                  "settings", study_options_json(&s->set), "repeats", repeats);
     (void)snprintf(path, sizeof path, "%s/results.json", s->set.out);
     rc = root == NULL || json_dump_file(root, path, JSON_INDENT(2)) != 0;
     if (rc != 0)
@@ -313,7 +321,8 @@ int study_write_results(const study *s)
 {
     const int rc = write_json(s) | write_csv(s) | write_curves(s);
 
-    printf("\nWritten to %s:\n  settings.json, state.json, results.json, results.csv, curves.csv\n", s->set.out);
+    printf("\nWritten to %s:\n  settings.json, state.json, results.json, results.csv, curves.csv\n",
+           s->set.out);
     for (int rep = 0; rep < s->set.repeats; rep++)
         for (int k = 0; k < STUDY_N_METHODS; k++)
             if (s->result[rep][k].is_done)

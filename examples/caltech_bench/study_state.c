@@ -1,4 +1,5 @@
-/* What --resume needs: settings.json and, after every method, state.json with the results so far. */
+/* What --resume needs: settings.json and, after every method, state.json with the results so far.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include "study.h"
 
@@ -13,7 +14,8 @@ void study_path(const study *s, char *out, const char *folder, const char *name,
 
     if (s->repeat > 0)
         (void)snprintf(repeat, sizeof repeat, "-r%d", s->repeat + 1);
-    if (snprintf(out, STUDY_TEXT_MAX, "%s/%s/%s%s%s", s->set.out, folder, name, repeat, suffix) >= STUDY_TEXT_MAX)
+    if (snprintf(out, STUDY_TEXT_MAX, "%s/%s/%s%s%s", s->set.out, folder, name, repeat, suffix) >=
+        STUDY_TEXT_MAX)
         out[0] = '\0'; /* too long for a path: opening it fails with a message */
 }
 
@@ -41,13 +43,15 @@ static int make_folder(const char *path)
 
 int study_make_folders(study *s)
 {
-    const char *const folders[] = {"", s->set.models_dir, s->set.checkpoints_dir, s->set.no_figures ? "" : s->set.figures_dir};
+    const char *const folders[] = {"", s->set.models_dir, s->set.checkpoints_dir,
+                                   s->set.no_figures ? "" : s->set.figures_dir};
     char path[2 * STUDY_TEXT_MAX + 2];
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         int rc;
 
-        (void)snprintf(path, sizeof path, "%s%s%s", s->set.out, folders[i][0] != '\0' ? "/" : "", folders[i]);
+        (void)snprintf(path, sizeof path, "%s%s%s", s->set.out, folders[i][0] != '\0' ? "/" : "",
+                       folders[i]);
         if ((rc = make_folder(path)) != 0)
             return rc;
     }
@@ -56,8 +60,9 @@ int study_make_folders(study *s)
 
 static json_t *metrics_json(const qnn_metrics *m)
 {
-    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "n", (json_int_t)m->n, "accuracy", m->accuracy, "accuracy_lo", m->accuracy_lo,
-                     "accuracy_hi", m->accuracy_hi, "precision", m->precision, "recall", m->recall, "f1", m->f1);
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "n", (json_int_t)m->n, "accuracy",
+                     m->accuracy, "accuracy_lo", m->accuracy_lo, "accuracy_hi", m->accuracy_hi,
+                     "precision", m->precision, "recall", m->recall, "f1", m->f1);
 }
 
 static qnn_metrics read_metrics(const json_t *j)
@@ -82,19 +87,24 @@ json_t *study_result_json(const study_result *r)
     for (int i = 0; i < r->n_curve; i++) {
         const qnn_epoch *const e = &r->curve[i];
 
-        (void)json_array_append_new(curve, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "epoch", e->epoch,
-                                                     "train_loss", e->train_loss, "train_accuracy", e->train_accuracy, "val_loss", e->val_loss,
-                                                     "val_accuracy", e->val.accuracy, "val_precision", e->val.precision, "val_recall",
-                                                     e->val.recall, "val_f1", e->val.f1, "lr", (double)e->lr, "train_seconds", e->train_seconds,
-                                                     "val_seconds", e->val_seconds, "is_best", e->is_best));
+        (void)json_array_append_new(
+            curve,
+            json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "epoch",
+                      e->epoch, "train_loss", e->train_loss, "train_accuracy", e->train_accuracy,
+                      "val_loss", e->val_loss, "val_accuracy", e->val.accuracy, "val_precision",
+                      e->val.precision, "val_recall", e->val.recall, "val_f1", e->val.f1, "lr",
+                      (double)e->lr, "train_seconds", e->train_seconds, "val_seconds",
+                      e->val_seconds, "is_best", e->is_best));
     }
     if (r->is_skipped) {
         json_decref(curve);
         return json_pack("{s:s, s:s}", "status", "skipped", "reason", r->reason);
     }
-    j = json_pack("{s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:o}", "status", r->is_done ? "done" : "not run", "note", r->note,
-                  "validation", metrics_json(&r->metrics), "single_ms", r->single_ms, "single_spread_ms", r->single_spread, "batch_ms",
-                  r->batch_ms, "batch_spread_ms", r->batch_spread, "train_seconds", r->train_s, "bytes", (json_int_t)r->bytes, "file", r->file,
+    j = json_pack("{s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:o}", "status",
+                  r->is_done ? "done" : "not run", "note", r->note, "validation",
+                  metrics_json(&r->metrics), "single_ms", r->single_ms, "single_spread_ms",
+                  r->single_spread, "batch_ms", r->batch_ms, "batch_spread_ms", r->batch_spread,
+                  "train_seconds", r->train_s, "bytes", (json_int_t)r->bytes, "file", r->file,
                   "epochs", curve);
     if (j != NULL && r->is_trained) {
         (void)json_object_set_new(j, "best_epoch", json_integer(r->best_epoch));
@@ -111,7 +121,8 @@ static void copy_text(char *out, size_t size, const json_t *j)
 static void read_result(study_result *r, const json_t *j)
 {
     const char *const status = json_string_value(json_object_get(j, "status"));
-    const json_t *const epochs = json_object_get(j, "epochs"), *best = json_object_get(j, "best_epoch");
+    const json_t *const epochs = json_object_get(j, "epochs"),
+                        *best = json_object_get(j, "best_epoch");
 
     memset(r, 0, sizeof *r);
     r->is_skipped = status != NULL && strcmp(status, "skipped") == 0;
@@ -156,7 +167,8 @@ static int dump(const json_t *j, const char *path)
     char temporary[STUDY_TEXT_MAX + 8];
 
     (void)snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (j == NULL || json_dump_file(j, temporary, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 || rename(temporary, path) != 0) {
+    if (j == NULL || json_dump_file(j, temporary, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
+        rename(temporary, path) != 0) {
         fprintf(stderr, "caltech_bench: cannot write %s: %s\n", path, strerror(errno));
         return 1;
     }
@@ -180,12 +192,14 @@ int study_state_save(study *s)
 
         for (int k = 0; k < STUDY_N_METHODS; k++)
             if (s->result[r][k].is_done)
-                (void)json_object_set_new(one, study_methods[k].key, study_result_json(&s->result[r][k]));
+                (void)json_object_set_new(one, study_methods[k].key,
+                                          study_result_json(&s->result[r][k]));
         (void)json_array_append_new(repeats, one);
     }
     top_path(s, path, "settings.json");
     rc = dump(settings, path);
-    state = json_pack("{s:O, s:o, s:s}", "settings", settings, "repeats", repeats, "data", qnn_dataset_description(s->data));
+    state = json_pack("{s:O, s:o, s:s}", "settings", settings, "repeats", repeats, "data",
+                      qnn_dataset_description(s->data));
     top_path(s, path, "state.json");
     rc |= dump(state, path);
     json_decref(settings);
@@ -213,7 +227,8 @@ int study_state_load(study *s)
     differs = study_options_differ(mine, json_object_get(state, "settings"));
     data = json_string_value(json_object_get(state, "data"));
     if (differs != NULL || data == NULL || strcmp(data, qnn_dataset_description(s->data)) != 0) {
-        fprintf(stderr, "caltech_bench: --resume: %s was made with another %s\n", s->resume, differs != NULL ? differs : "data set");
+        fprintf(stderr, "caltech_bench: --resume: %s was made with another %s\n", s->resume,
+                differs != NULL ? differs : "data set");
         json_decref(mine);
         json_decref(state);
         return 2;
@@ -221,7 +236,8 @@ int study_state_load(study *s)
     repeats = json_object_get(state, "repeats");
     for (int r = 0; r < s->set.repeats && (size_t)r < json_array_size(repeats); r++)
         for (int k = 0; k < STUDY_N_METHODS; k++) {
-            const json_t *const j = json_object_get(json_array_get(repeats, (size_t)r), study_methods[k].key);
+            const json_t *const j =
+                json_object_get(json_array_get(repeats, (size_t)r), study_methods[k].key);
 
             if (json_is_object(j))
                 read_result(&s->result[r][k], j);

@@ -33,11 +33,12 @@ typedef void qnn_log_fn(void *user, const char *line);
 
 /** All fields may be zero. */
 typedef struct qnn_ctx_opts {
-    int n_threads;      /**< worker threads incl. the caller; 0: the processors this process may use */
-    const char *isa;    /**< cap: "ref", "avx2", "avx512", "avx512vnni"; NULL: the best this machine has */
-    uint64_t seed;      /**< of parameter initialisation */
+    int n_threads; /**< worker threads incl. the caller; 0: the processors this process may use */
+    const char
+        *isa; /**< cap: "ref", "avx2", "avx512", "avx512vnni"; NULL: the best this machine has */
+    uint64_t seed;           /**< of parameter initialisation */
     qnn_allocator allocator; /**< alloc == NULL: the C library's */
-    qnn_log_fn *log;    /**< NULL: silent */
+    qnn_log_fn *log;         /**< NULL: silent */
     void *log_user;
 } qnn_ctx_opts;
 
@@ -45,14 +46,15 @@ typedef struct qnn_ctx_opts {
  * @param[out] out  the caller's; release with qnn_ctx_free(). NULL on failure
  * @param opts      NULL: all defaults
  * @return QNN_OK
- *         QNN_ERR_ARG          unknown ISA name, n_threads outside 0..256, one allocator hook without the other
- *         QNN_ERR_UNSUPPORTED  the machine lacks the named ISA
- *         QNN_ERR_NOMEM        out of memory or of threads
+ *         QNN_ERR_ARG          unknown ISA name, n_threads outside 0..256, one allocator hook
+ * without the other QNN_ERR_UNSUPPORTED  the machine lacks the named ISA QNN_ERR_NOMEM        out
+ * of memory or of threads
  */
 QNN_API QNN_NODISCARD qnn_status qnn_ctx_create(qnn_ctx **out, const qnn_ctx_opts *opts);
 /** NULL is fine. Objects made with the context must be freed before it. */
 QNN_API void qnn_ctx_free(qnn_ctx *ctx);
-/** Text of the last failure in this context, "" if none. Borrowed; overwritten by the next failure. */
+/** Text of the last failure in this context, "" if none. Borrowed; overwritten by the next failure.
+ */
 QNN_API const char *qnn_ctx_error(const qnn_ctx *ctx);
 /** Name of the instruction set in use: "avx512vnni". Static storage. */
 QNN_API const char *qnn_ctx_isa(const qnn_ctx *ctx);

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #if defined(__GNUC__)
-#define QNN_API __attribute__((visibility("default")))
+#define QNN_API       __attribute__((visibility("default")))
 #define QNN_NODISCARD __attribute__((warn_unused_result))
 #else
 #define QNN_API

@@ -1,15 +1,16 @@
 /*
- * The built-in data set: twelve classes of shapes and textures drawn from a seed. Colour, place, size, rotation, background, clutter and noise
- * are random; only the shape tells the class. Item i is a pure function of (seed, i, size): nothing but + - * / and sqrt in double
- * precision and integers, so the pixels are the same on every machine.
+ * The built-in data set: twelve classes of shapes and textures drawn from a seed. Colour, place,
+ * size, rotation, background, clutter and noise are random; only the shape tells the class. Item i
+ * is a pure function of (seed, i, size): nothing but + - * / and sqrt in double precision and
+ * integers, so the pixels are the same on every machine.
  */
 #include <math.h>
 #include <stdio.h>
 
 #include "lib/io/dataset_impl.h"
 
-#define MOST_SLOPE 0.3   /* tangent of the largest turn either way */
-#define MOST_SHIFT 0.08  /* of the centre, as a part of the image */
+#define MOST_SLOPE 0.3  /* tangent of the largest turn either way */
+#define MOST_SHIFT 0.08 /* of the centre, as a part of the image */
 
 typedef struct builtin {
     qnn_ctx *ctx;
@@ -21,17 +22,12 @@ typedef struct colour {
     double r, g, b;
 } colour;
 
-/* ---- shapes: 1 inside, in coordinates where the shape spans about [-1, 1] -------------------------------------------------------- */
+/* ---- shapes: 1 inside, in coordinates where the shape spans about [-1, 1]
+ * -------------------------------------------------------- */
 
-static double sq(double x)
-{
-    return x * x;
-}
+static double sq(double x) { return x * x; }
 
-static double absolute(double x)
-{
-    return x < 0.0 ? -x : x;
-}
+static double absolute(double x) { return x < 0.0 ? -x : x; }
 
 /* 1 when floor(x) is odd. */
 static int odd_cell(double x)
@@ -39,20 +35,14 @@ static int odd_cell(double x)
     return (int)((long long)(x + 1024.0) & 1); /* shifted, so that truncation is floor */
 }
 
-static int disc(double u, double v)
-{
-    return sq(u) + sq(v) < 0.81;
-}
+static int disc(double u, double v) { return sq(u) + sq(v) < 0.81; }
 static int ring(double u, double v)
 {
     const double d = sq(u) + sq(v);
 
     return d < 0.9 && d > 0.3;
 }
-static int square(double u, double v)
-{
-    return absolute(u) < 0.78 && absolute(v) < 0.78;
-}
+static int square(double u, double v) { return absolute(u) < 0.78 && absolute(v) < 0.78; }
 static int triangle(double u, double v)
 {
     return v < 0.6 && v > -0.95 && absolute(u) < (v + 0.95) * 0.6;
@@ -64,12 +54,10 @@ static int cross(double u, double v)
 /* Two triangles, one upside down. */
 static int star(double u, double v)
 {
-    return (v < 0.5 && v > -1.0 && absolute(u) < (v + 1.0) * 0.58) || (v > -0.5 && v < 1.0 && absolute(u) < (1.0 - v) * 0.58);
+    return (v < 0.5 && v > -1.0 && absolute(u) < (v + 1.0) * 0.58) ||
+           (v > -0.5 && v < 1.0 && absolute(u) < (1.0 - v) * 0.58);
 }
-static int stripes(double u, double v)
-{
-    return square(u, v) && odd_cell(u * 3.2);
-}
+static int stripes(double u, double v) { return square(u, v) && odd_cell(u * 3.2); }
 static int checker(double u, double v)
 {
     return square(u, v) && (odd_cell(u * 2.6) ^ odd_cell(v * 2.6));
@@ -78,7 +66,8 @@ static int dots(double u, double v)
 {
     const double a = u * 2.6 + 1024.0, b = v * 2.6 + 1024.0;
 
-    return square(u, v) && sq(a - (double)(long long)a - 0.5) + sq(b - (double)(long long)b - 0.5) < 0.11;
+    return square(u, v) &&
+           sq(a - (double)(long long)a - 0.5) + sq(b - (double)(long long)b - 0.5) < 0.11;
 }
 static int crescent(double u, double v)
 {
@@ -90,19 +79,23 @@ static int hourglass(double u, double v)
 }
 static int ell(double u, double v)
 {
-    return (u > -0.75 && u < -0.2 && absolute(v) < 0.9) || (v > 0.35 && v < 0.9 && u > -0.75 && u < 0.75);
+    return (u > -0.75 && u < -0.2 && absolute(v) < 0.9) ||
+           (v > 0.35 && v < 0.9 && u > -0.75 && u < 0.75);
 }
 
 static const struct shape {
     const char *name;
     int (*inside)(double u, double v);
 } shapes[] = {
-    {"disc", disc}, {"ring", ring}, {"square", square}, {"triangle", triangle}, {"star", star}, {"cross", cross}, {"stripes", stripes},
-    {"checker", checker}, {"dots", dots}, {"crescent", crescent}, {"hourglass", hourglass}, {"ell", ell},
+    {"disc", disc}, {"ring", ring},         {"square", square},       {"triangle", triangle},
+    {"star", star}, {"cross", cross},       {"stripes", stripes},     {"checker", checker},
+    {"dots", dots}, {"crescent", crescent}, {"hourglass", hourglass}, {"ell", ell},
 };
 #define N_CLASSES ((int)(sizeof shapes / sizeof *shapes))
 
-/* ---- drawing --------------------------------------------------------------------------------------------------------------------- */
+/* ---- drawing
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static double between(qnn_rng *r, double lo, double hi)
 {
@@ -134,10 +127,7 @@ static colour contrasting(qnn_rng *r, colour other, double least)
     return c;
 }
 
-static uint8_t byte(double x)
-{
-    return x <= 0.0 ? 0 : x >= 255.0 ? 255 : (uint8_t)x;
-}
+static uint8_t byte(double x) { return x <= 0.0 ? 0 : x >= 255.0 ? 255 : (uint8_t)x; }
 
 static void put(uint8_t *p, colour c)
 {
@@ -162,12 +152,16 @@ static void random_direction(qnn_rng *r, double *x, double *y)
 }
 
 /* Shape k with its centre at (cx, cy), half its span in pixels, turned. */
-static void draw_shape(const builtin *b, uint8_t *pixels, qnn_rng *r, int k, double cx, double cy, double half, colour c)
+static void draw_shape(const builtin *b, uint8_t *pixels, qnn_rng *r, int k, double cx, double cy,
+                       double half, colour c)
 {
     const double reach = half * 1.42;
-    const int y0 = (int)(cy - reach) < 0 ? 0 : (int)(cy - reach), y1 = (int)(cy + reach) + 1 > b->height ? b->height : (int)(cy + reach) + 1;
-    const int x0 = (int)(cx - reach) < 0 ? 0 : (int)(cx - reach), x1 = (int)(cx + reach) + 1 > b->width ? b->width : (int)(cx + reach) + 1;
-    const double slope = between(r, -MOST_SLOPE, MOST_SLOPE), cosine = 1.0 / sqrt(1.0 + slope * slope), sine = slope * cosine;
+    const int y0 = (int)(cy - reach) < 0 ? 0 : (int)(cy - reach),
+              y1 = (int)(cy + reach) + 1 > b->height ? b->height : (int)(cy + reach) + 1;
+    const int x0 = (int)(cx - reach) < 0 ? 0 : (int)(cx - reach),
+              x1 = (int)(cx + reach) + 1 > b->width ? b->width : (int)(cx + reach) + 1;
+    const double slope = between(r, -MOST_SLOPE, MOST_SLOPE),
+                 cosine = 1.0 / sqrt(1.0 + slope * slope), sine = slope * cosine;
 
     for (int y = y0; y < y1; y++)
         for (int x = x0; x < x1; x++) {
@@ -183,7 +177,8 @@ static colour draw_background(const builtin *b, uint8_t *pixels, qnn_rng *r)
 {
     const colour from = random_colour(r);
     const double spread = between(r, 0.0, 60.0);
-    const colour step = {between(r, -spread, spread), between(r, -spread, spread), between(r, -spread, spread)};
+    const colour step = {between(r, -spread, spread), between(r, -spread, spread),
+                         between(r, -spread, spread)};
     double gx, gy;
 
     random_direction(r, &gx, &gy);
@@ -191,7 +186,8 @@ static colour draw_background(const builtin *b, uint8_t *pixels, qnn_rng *r)
         for (int x = 0; x < b->width; x++) {
             const double t = gx * ((double)x / b->width - 0.5) + gy * ((double)y / b->height - 0.5);
 
-            put(pixels + ((size_t)y * (size_t)b->width + (size_t)x) * 3, (colour){from.r + t * step.r, from.g + t * step.g, from.b + t * step.b});
+            put(pixels + ((size_t)y * (size_t)b->width + (size_t)x) * 3,
+                (colour){from.r + t * step.r, from.g + t * step.g, from.b + t * step.b});
         }
     return from;
 }
@@ -202,7 +198,8 @@ static void draw_clutter(const builtin *b, uint8_t *pixels, qnn_rng *r, double u
     const int n_bars = (int)qnn_rng__below(r, 5);
 
     for (int i = 0; i < n_bars; i++) {
-        const double x0 = between(r, 0.0, b->width), y0 = between(r, 0.0, b->height), length = between(r, 0.1, 0.4) * unit;
+        const double x0 = between(r, 0.0, b->width), y0 = between(r, 0.0, b->height),
+                     length = between(r, 0.1, 0.4) * unit;
         const colour c = random_colour(r);
         double dx, dy;
 
@@ -233,7 +230,8 @@ static void add_noise(uint8_t *pixels, size_t n, qnn_rng *r)
     }
 }
 
-static qnn_status builtin_get(void *user, int64_t i, uint8_t *pixels, int *label, char *err, size_t err_size)
+static qnn_status builtin_get(void *user, int64_t i, uint8_t *pixels, int *label, char *err,
+                              size_t err_size)
 {
     const builtin *const b = user;
     const double unit = b->height < b->width ? b->height : b->width;
@@ -282,16 +280,24 @@ qnn_status qnn_dataset_open_builtin(qnn_dataset **out, qnn_ctx *ctx, const qnn_b
     if (out == NULL || ctx == NULL)
         return QNN_ERR_ARG;
     *out = NULL;
-    QNN_RETURN_IF(ctx, (o->height != 0 && o->height < 8) || (o->width != 0 && o->width < 8), QNN_ERR_ARG,
-                  "built-in images of %dx%d, sides must be at least 8", o->width, o->height);
+    QNN_RETURN_IF(ctx, (o->height != 0 && o->height < 8) || (o->width != 0 && o->width < 8),
+                  QNN_ERR_ARG, "built-in images of %dx%d, sides must be at least 8", o->width,
+                  o->height);
     QNN_TRY(qnn_ctx__alloc(ctx, &block, sizeof *b, "the built-in data set"));
     b = block;
     *b = (builtin){ctx, o->seed, o->height != 0 ? o->height : 128, o->width != 0 ? o->width : 128};
-    snprintf(text, sizeof text, "built-in shapes, seed %llu (%d classes, %lld images)", (unsigned long long)o->seed, N_CLASSES,
-             (long long)n_items);
-    status = qnn_dataset_create(out, ctx, &(qnn_dataset_ops){
-        .description = text, .n_items = n_items, .n_classes = N_CLASSES, .height = b->height, .width = b->width, .get = builtin_get,
-        .class_name = builtin_class_name, .free = builtin_free}, b);
+    snprintf(text, sizeof text, "built-in shapes, seed %llu (%d classes, %lld images)",
+             (unsigned long long)o->seed, N_CLASSES, (long long)n_items);
+    status = qnn_dataset_create(out, ctx,
+                                &(qnn_dataset_ops){.description = text,
+                                                   .n_items = n_items,
+                                                   .n_classes = N_CLASSES,
+                                                   .height = b->height,
+                                                   .width = b->width,
+                                                   .get = builtin_get,
+                                                   .class_name = builtin_class_name,
+                                                   .free = builtin_free},
+                                b);
     if (status != QNN_OK)
         builtin_free(b);
     return status;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_SIDE 4096
+#define MAX_SIDE    4096
 #define MAX_CLASSES 32768
 #define NUMBER_SIZE 12
 
@@ -18,16 +18,21 @@ static size_t item_bytes(const qnn_dataset *ds)
 
 static qnn_status check_ops(qnn_ctx *ctx, const qnn_dataset_ops *ops)
 {
-    QNN_RETURN_IF(ctx, ops == NULL || ops->get == NULL || ops->description == NULL, QNN_ERR_ARG, "a data set needs get and a description");
-    QNN_RETURN_IF(ctx, ops->n_items < 0 || ops->n_items > INT32_MAX, QNN_ERR_ARG, "a data set of %lld items", (long long)ops->n_items);
-    QNN_RETURN_IF(ctx, ops->n_classes < 1 || ops->n_classes > MAX_CLASSES, QNN_ERR_ARG, "a data set of %d classes, expected 1..%d",
-                  ops->n_classes, MAX_CLASSES);
-    QNN_RETURN_IF(ctx, ops->height < 1 || ops->width < 1 || ops->height > MAX_SIDE || ops->width > MAX_SIDE, QNN_ERR_ARG,
-                  "a data set of %dx%d images, sides must be 1..%d", ops->width, ops->height, MAX_SIDE);
+    QNN_RETURN_IF(ctx, ops == NULL || ops->get == NULL || ops->description == NULL, QNN_ERR_ARG,
+                  "a data set needs get and a description");
+    QNN_RETURN_IF(ctx, ops->n_items < 0 || ops->n_items > INT32_MAX, QNN_ERR_ARG,
+                  "a data set of %lld items", (long long)ops->n_items);
+    QNN_RETURN_IF(ctx, ops->n_classes < 1 || ops->n_classes > MAX_CLASSES, QNN_ERR_ARG,
+                  "a data set of %d classes, expected 1..%d", ops->n_classes, MAX_CLASSES);
+    QNN_RETURN_IF(
+        ctx, ops->height < 1 || ops->width < 1 || ops->height > MAX_SIDE || ops->width > MAX_SIDE,
+        QNN_ERR_ARG, "a data set of %dx%d images, sides must be 1..%d", ops->width, ops->height,
+        MAX_SIDE);
     return QNN_OK;
 }
 
-qnn_status qnn_dataset_create(qnn_dataset **out, qnn_ctx *ctx, const qnn_dataset_ops *ops, void *user)
+qnn_status qnn_dataset_create(qnn_dataset **out, qnn_ctx *ctx, const qnn_dataset_ops *ops,
+                              void *user)
 {
     qnn_dataset *ds;
     void *block;
@@ -86,50 +91,40 @@ void qnn_dataset_free(qnn_dataset *ds)
     qnn_ctx__release(ds->ctx, ds);
 }
 
-int64_t qnn_dataset_size(const qnn_dataset *ds)
-{
-    return ds->n_items;
-}
+int64_t qnn_dataset_size(const qnn_dataset *ds) { return ds->n_items; }
 
-int qnn_dataset_classes(const qnn_dataset *ds)
-{
-    return ds->ops.n_classes;
-}
+int qnn_dataset_classes(const qnn_dataset *ds) { return ds->ops.n_classes; }
 
-int qnn_dataset_height(const qnn_dataset *ds)
-{
-    return ds->ops.height;
-}
+int qnn_dataset_height(const qnn_dataset *ds) { return ds->ops.height; }
 
-int qnn_dataset_width(const qnn_dataset *ds)
-{
-    return ds->ops.width;
-}
+int qnn_dataset_width(const qnn_dataset *ds) { return ds->ops.width; }
 
 const char *qnn_dataset_class_name(const qnn_dataset *ds, int c)
 {
     if (c < 0 || c >= ds->ops.n_classes)
         return NULL;
-    return ds->ops.class_name != NULL ? ds->ops.class_name(ds->user, c) : ds->numbers + (size_t)c * NUMBER_SIZE;
+    return ds->ops.class_name != NULL ? ds->ops.class_name(ds->user, c)
+                                      : ds->numbers + (size_t)c * NUMBER_SIZE;
 }
 
-const char *qnn_dataset_description(const qnn_dataset *ds)
-{
-    return ds->ops.description;
-}
+const char *qnn_dataset_description(const qnn_dataset *ds) { return ds->ops.description; }
 
-qnn_status qnn_dataset__get(const qnn_dataset *ds, int64_t i, uint8_t *pixels, int *label, char *err, size_t err_size)
+qnn_status qnn_dataset__get(const qnn_dataset *ds, int64_t i, uint8_t *pixels, int *label,
+                            char *err, size_t err_size)
 {
     qnn_status status;
 
     if (i < 0 || i >= ds->n_items) {
-        snprintf(err, err_size, "item %lld does not exist, the data set has %lld", (long long)i, (long long)ds->n_items);
+        snprintf(err, err_size, "item %lld does not exist, the data set has %lld", (long long)i,
+                 (long long)ds->n_items);
         return QNN_ERR_ARG;
     }
     err[0] = '\0';
-    status = ds->ops.get(ds->user, ds->index != NULL ? ds->index[i] : i, pixels, label, err, err_size);
+    status =
+        ds->ops.get(ds->user, ds->index != NULL ? ds->index[i] : i, pixels, label, err, err_size);
     if (status == QNN_OK && (*label < 0 || *label >= ds->ops.n_classes)) {
-        snprintf(err, err_size, "item %lld has label %d, outside 0..%d", (long long)i, *label, ds->ops.n_classes - 1);
+        snprintf(err, err_size, "item %lld has label %d, outside 0..%d", (long long)i, *label,
+                 ds->ops.n_classes - 1);
         return QNN_ERR_ARG;
     }
     if (status != QNN_OK && err[0] == '\0')
@@ -148,7 +143,9 @@ qnn_status qnn_dataset_get(qnn_dataset *ds, qnn_ctx *ctx, int64_t i, uint8_t *pi
     return status == QNN_OK ? QNN_OK : qnn_ctx__fail(ctx, status, "%s", err);
 }
 
-/* ---- cache --------------------------------------------------------------------------------------------------------------------- */
+/* ---- cache
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct cached_item {
     int label; /* pixels follow */
@@ -162,7 +159,8 @@ typedef struct cache {
     _Atomic(cached_item *) *item;
 } cache;
 
-static qnn_status cache_get(void *user, int64_t i, uint8_t *pixels, int *label, char *err, size_t err_size)
+static qnn_status cache_get(void *user, int64_t i, uint8_t *pixels, int *label, char *err,
+                            size_t err_size)
 {
     cache *const c = user;
     const size_t bytes = item_bytes(c->inner), block_bytes = sizeof(cached_item) + bytes;
@@ -176,14 +174,16 @@ static qnn_status cache_get(void *user, int64_t i, uint8_t *pixels, int *label, 
         return QNN_OK;
     }
     QNN_TRY(qnn_dataset__get(c->inner, i, pixels, label, err, err_size));
-    if (atomic_fetch_add(&c->bytes, block_bytes) + block_bytes > c->max_bytes || qnn_ctx__alloc(&local, &block, block_bytes, "cached pixels") != QNN_OK) {
+    if (atomic_fetch_add(&c->bytes, block_bytes) + block_bytes > c->max_bytes ||
+        qnn_ctx__alloc(&local, &block, block_bytes, "cached pixels") != QNN_OK) {
         atomic_fetch_sub(&c->bytes, block_bytes);
         return QNN_OK; /* decoded again next time */
     }
     item = block;
     item->label = *label;
     memcpy(item + 1, pixels, bytes);
-    if (!atomic_compare_exchange_strong_explicit(&c->item[i], &none, item, memory_order_release, memory_order_relaxed)) {
+    if (!atomic_compare_exchange_strong_explicit(&c->item[i], &none, item, memory_order_release,
+                                                 memory_order_relaxed)) {
         qnn_ctx__release(&local, item); /* another thread was faster */
         atomic_fetch_sub(&c->bytes, block_bytes);
     }
@@ -220,7 +220,8 @@ qnn_status qnn_dataset_cache(qnn_dataset **out, qnn_ctx *ctx, qnn_dataset *inner
     *out = NULL;
     QNN_TRY(qnn_ctx__zalloc(ctx, &block, sizeof *c, "a cache"));
     c = block;
-    status = qnn_ctx__zalloc(ctx, &items, (size_t)inner->n_items * sizeof *c->item, "a cache's items");
+    status =
+        qnn_ctx__zalloc(ctx, &items, (size_t)inner->n_items * sizeof *c->item, "a cache's items");
     if (status == QNN_OK) {
         *c = (cache){.ctx = ctx, .inner = inner, .max_bytes = max_bytes, .item = items};
         ops = inner->ops;
@@ -237,16 +238,18 @@ qnn_status qnn_dataset_cache(qnn_dataset **out, qnn_ctx *ctx, qnn_dataset *inner
     return status;
 }
 
-/* ---- scan ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- scan
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct scan {
     const qnn_dataset *ds;
     int skip_bad;
     atomic_int stop;
     atomic_llong next, done;
-    char **error;         /* [n_items] what was said of item i, or NULL */
-    qnn_status *status;   /* [n_items] */
-    uint8_t *pixels;      /* [n_threads][item] */
+    char **error;       /* [n_items] what was said of item i, or NULL */
+    qnn_status *status; /* [n_items] */
+    uint8_t *pixels;    /* [n_threads][item] */
 } scan;
 
 typedef struct scan_worker {
@@ -295,7 +298,8 @@ static void watch(scan *s, const qnn_scan_opts *o)
     }
 }
 
-static qnn_status run_workers(scan *s, qnn_ctx *ctx, const qnn_scan_opts *o, scan_worker *workers, int n_threads)
+static qnn_status run_workers(scan *s, qnn_ctx *ctx, const qnn_scan_opts *o, scan_worker *workers,
+                              int n_threads)
 {
     int n_started = 0;
 
@@ -329,12 +333,14 @@ static qnn_status conclude(qnn_dataset *ds, scan *s, qnn_ctx *ctx)
                 first_bad = i;
         }
     if (first_bad >= 0 && (!s->skip_bad || s->status[first_bad] == QNN_ERR_NOMEM))
-        return qnn_ctx__fail(ctx, s->status[first_bad], "%s", s->error[first_bad] != NULL ? s->error[first_bad] : "out of memory");
+        return qnn_ctx__fail(ctx, s->status[first_bad], "%s",
+                             s->error[first_bad] != NULL ? s->error[first_bad] : "out of memory");
     QNN_RETURN_IF(ctx, atomic_load(&s->stop) == 2, QNN_ERR_STOPPED, "the scan was stopped");
     if (n_bad == 0)
         return QNN_OK;
     block = ds->skipped;
-    QNN_TRY(qnn_ctx__grow(ctx, &block, &ds->cap_skipped, (size_t)(ds->n_skipped + n_bad), sizeof *ds->skipped, "skipped items"));
+    QNN_TRY(qnn_ctx__grow(ctx, &block, &ds->cap_skipped, (size_t)(ds->n_skipped + n_bad),
+                          sizeof *ds->skipped, "skipped items"));
     ds->skipped = block;
     QNN_TRY(qnn_ctx__alloc(ctx, &block, (size_t)ds->n_items * sizeof *index, "a data set's items"));
     index = block;
@@ -373,7 +379,8 @@ qnn_status qnn_dataset_scan(qnn_dataset *ds, qnn_ctx *ctx, const qnn_scan_opts *
     status = qnn_ctx__zalloc(ctx, &statuses, (size_t)n_items * sizeof *s.status, "a scan");
     s.status = statuses;
     if (status == QNN_OK) {
-        status = qnn_ctx__alloc(ctx, &pixels, (size_t)n_threads * item_bytes(ds), "a scan's pixels");
+        status =
+            qnn_ctx__alloc(ctx, &pixels, (size_t)n_threads * item_bytes(ds), "a scan's pixels");
         if (status == QNN_OK) {
             s.pixels = pixels;
             status = run_workers(&s, ctx, o, workers, n_threads);
@@ -389,30 +396,30 @@ qnn_status qnn_dataset_scan(qnn_dataset *ds, qnn_ctx *ctx, const qnn_scan_opts *
     return status;
 }
 
-int64_t qnn_dataset_n_skipped(const qnn_dataset *ds)
-{
-    return ds->n_skipped;
-}
+int64_t qnn_dataset_n_skipped(const qnn_dataset *ds) { return ds->n_skipped; }
 
 const char *qnn_dataset_skipped(const qnn_dataset *ds, int64_t k)
 {
     return k < 0 || k >= ds->n_skipped ? NULL : ds->skipped[k];
 }
 
-/* ---- split -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- split
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
-qnn_status qnn_split(int64_t *indices, int64_t *n_val, int64_t *n_train, qnn_ctx *ctx, int64_t n_items, int64_t limit, double val_fraction,
-                     uint64_t seed)
+qnn_status qnn_split(int64_t *indices, int64_t *n_val, int64_t *n_train, qnn_ctx *ctx,
+                     int64_t n_items, int64_t limit, double val_fraction, uint64_t seed)
 {
     qnn_rng r;
     int64_t n;
 
     if (ctx == NULL)
         return QNN_ERR_ARG;
-    QNN_RETURN_IF(ctx, indices == NULL || n_val == NULL || n_train == NULL || n_items < 1, QNN_ERR_ARG, "a split of %lld items",
-                  (long long)n_items);
+    QNN_RETURN_IF(ctx, indices == NULL || n_val == NULL || n_train == NULL || n_items < 1,
+                  QNN_ERR_ARG, "a split of %lld items", (long long)n_items);
     QNN_RETURN_IF(ctx, limit < 0, QNN_ERR_ARG, "a split limited to %lld items", (long long)limit);
-    QNN_RETURN_IF(ctx, !(val_fraction >= 0.0 && val_fraction < 1.0), QNN_ERR_ARG, "validation fraction %g is outside [0, 1)", val_fraction);
+    QNN_RETURN_IF(ctx, !(val_fraction >= 0.0 && val_fraction < 1.0), QNN_ERR_ARG,
+                  "validation fraction %g is outside [0, 1)", val_fraction);
     for (int64_t i = 0; i < n_items; i++)
         indices[i] = i;
     qnn_rng__init(&r, seed, qnn_hash__text("split"));

@@ -95,7 +95,8 @@ static qnn_status io_error(qnn_ctx *ctx, const char *path, int error)
     return qnn_ctx__fail(ctx, QNN_ERR_IO, "%s: %s", path, text);
 }
 
-static qnn_status read_entries(qnn_ctx *ctx, names *list, const char *path, DIR *dir, int folders_only)
+static qnn_status read_entries(qnn_ctx *ctx, names *list, const char *path, DIR *dir,
+                               int folders_only)
 {
     for (;;) {
         const struct dirent *entry;
@@ -119,7 +120,8 @@ static qnn_status read_entries(qnn_ctx *ctx, names *list, const char *path, DIR 
     }
 }
 
-/* Names in a folder that do not begin with a dot, sorted. The list is the caller's also on failure. */
+/* Names in a folder that do not begin with a dot, sorted. The list is the caller's also on failure.
+ */
 static qnn_status list_folder(qnn_ctx *ctx, names *list, const char *path, int folders_only)
 {
     DIR *const dir = opendir(path);
@@ -134,7 +136,8 @@ static qnn_status list_folder(qnn_ctx *ctx, names *list, const char *path, int f
     return status;
 }
 
-/* The folder that holds the class folders: path, its 101_ObjectCategories, or its only sub-folder if that has sub-folders. */
+/* The folder that holds the class folders: path, its 101_ObjectCategories, or its only sub-folder
+ * if that has sub-folders. */
 static qnn_status find_root(qnn_ctx *ctx, char **root, const char *path)
 {
     names list = {0};
@@ -172,7 +175,8 @@ static qnn_status add_items(folder *f, const char *class_path, int label, const 
     for (size_t i = 0; i < files->n; i++) {
         void *array = f->item;
 
-        QNN_TRY(qnn_ctx__grow(f->ctx, &array, &f->cap_items, f->n_items + 1, sizeof *f->item, "items"));
+        QNN_TRY(
+            qnn_ctx__grow(f->ctx, &array, &f->cap_items, f->n_items + 1, sizeof *f->item, "items"));
         f->item = array;
         QNN_TRY(join(f->ctx, &f->item[f->n_items].path, class_path, files->text[i]));
         f->item[f->n_items++].label = label;
@@ -209,11 +213,13 @@ static qnn_status read_classes(folder *f, const char *root, const char *exclude)
     free_names(f->ctx, &list);
     QNN_TRY(status);
     QNN_RETURN_IF(f->ctx, f->classes.n == 0, QNN_ERR_FORMAT, "%s: no class folder inside", root);
-    QNN_RETURN_IF(f->ctx, f->classes.n < 2, QNN_ERR_FORMAT, "%s: only one class folder, \"%s\"", root, f->classes.text[0]);
+    QNN_RETURN_IF(f->ctx, f->classes.n < 2, QNN_ERR_FORMAT, "%s: only one class folder, \"%s\"",
+                  root, f->classes.text[0]);
     return QNN_OK;
 }
 
-static qnn_status folder_get(void *user, int64_t i, uint8_t *pixels, int *label, char *err, size_t err_size)
+static qnn_status folder_get(void *user, int64_t i, uint8_t *pixels, int *label, char *err,
+                             size_t err_size)
 {
     const folder *const f = user;
     qnn_ctx local = {.allocator = f->ctx->allocator}; /* this thread's own error text */
@@ -245,17 +251,27 @@ static qnn_status create(qnn_dataset **out, folder *f, const char *root)
     qnn_status status;
 
     QNN_TRY(qnn_ctx__alloc(f->ctx, &text, size, "a description"));
-    snprintf(text, size, "image folder %s (%zu classes, %zu images)", root, f->classes.n, f->n_items);
-    status = qnn_dataset_create(out, f->ctx, &(qnn_dataset_ops){
-        .description = text, .n_items = (int64_t)f->n_items, .n_classes = (int)f->classes.n, .height = f->height, .width = f->width,
-        .get = folder_get, .class_name = folder_class_name, .free = folder_free}, f);
+    snprintf(text, size, "image folder %s (%zu classes, %zu images)", root, f->classes.n,
+             f->n_items);
+    status = qnn_dataset_create(out, f->ctx,
+                                &(qnn_dataset_ops){.description = text,
+                                                   .n_items = (int64_t)f->n_items,
+                                                   .n_classes = (int)f->classes.n,
+                                                   .height = f->height,
+                                                   .width = f->width,
+                                                   .get = folder_get,
+                                                   .class_name = folder_class_name,
+                                                   .free = folder_free},
+                                f);
     qnn_ctx__release(f->ctx, text);
     return status;
 }
 
-qnn_status qnn_dataset_open_folder(qnn_dataset **out, qnn_ctx *ctx, const char *path, const qnn_image_folder_opts *opts)
+qnn_status qnn_dataset_open_folder(qnn_dataset **out, qnn_ctx *ctx, const char *path,
+                                   const qnn_image_folder_opts *opts)
 {
-    const char *const exclude = opts != NULL && opts->exclude != NULL ? opts->exclude : "BACKGROUND_Google";
+    const char *const exclude =
+        opts != NULL && opts->exclude != NULL ? opts->exclude : "BACKGROUND_Google";
     folder *f;
     char *root;
     void *block;
@@ -264,7 +280,8 @@ qnn_status qnn_dataset_open_folder(qnn_dataset **out, qnn_ctx *ctx, const char *
     if (out == NULL || ctx == NULL)
         return QNN_ERR_ARG;
     *out = NULL;
-    QNN_RETURN_IF(ctx, path == NULL || path[0] == '\0', QNN_ERR_ARG, "the image folder's path is empty");
+    QNN_RETURN_IF(ctx, path == NULL || path[0] == '\0', QNN_ERR_ARG,
+                  "the image folder's path is empty");
     QNN_TRY(find_root(ctx, &root, path));
     status = qnn_ctx__zalloc(ctx, &block, sizeof *f, "an image folder");
     if (status == QNN_OK) {

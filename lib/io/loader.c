@@ -1,6 +1,6 @@
 /*
- * Loader: batches made by background threads, handed out in order. A worker claims whole batches by number, so what a batch holds never
- * depends on how many workers there are.
+ * Loader: batches made by background threads, handed out in order. A worker claims whole batches by
+ * number, so what a batch holds never depends on how many workers there are.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -67,9 +67,11 @@ static void fill(const qnn_loader *ld, int64_t b, slot *s, uint8_t *pixels)
     for (int i = 0; i < s->n && s->status == QNN_OK; i++) {
         int label = 0;
 
-        s->status = qnn_dataset__get(ld->ds, ld->order[first + i], pixels, &label, s->err, sizeof s->err);
+        s->status =
+            qnn_dataset__get(ld->ds, ld->order[first + i], pixels, &label, s->err, sizeof s->err);
         s->y[i] = label;
-        ld->ctx->k.vec->normalize_rgb(item_floats(ld) / 3, pixels, ld->scale, ld->shift, s->x + (size_t)i * item_floats(ld));
+        ld->ctx->k.vec->normalize_rgb(item_floats(ld) / 3, pixels, ld->scale, ld->shift,
+                                      s->x + (size_t)i * item_floats(ld));
     }
 }
 
@@ -103,7 +105,9 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- life
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void stop(qnn_loader *ld)
 {
@@ -140,13 +144,16 @@ void qnn_loader_free(qnn_loader *ld)
 
 static qnn_status allocate(qnn_loader *ld)
 {
-    const size_t n_slots = (size_t)ld->n_slots, batch = (size_t)ld->batch, n_workers = (size_t)ld->n_workers;
+    const size_t n_slots = (size_t)ld->n_slots, batch = (size_t)ld->batch,
+                 n_workers = (size_t)ld->n_workers;
     size_t bytes;
     void *block;
 
-    QNN_RETURN_IF(ld->ctx, !qnn_mul_size(item_floats(ld) * sizeof(float), batch * n_slots, &bytes), QNN_ERR_NOMEM,
-                  "a batch of %d images of %dx%d is too large", ld->batch, ld->ds->ops.width, ld->ds->ops.height);
-    QNN_TRY(qnn_ctx__alloc(ld->ctx, &block, 2 * (size_t)ld->n * sizeof *ld->index, "a loader's items"));
+    QNN_RETURN_IF(ld->ctx, !qnn_mul_size(item_floats(ld) * sizeof(float), batch * n_slots, &bytes),
+                  QNN_ERR_NOMEM, "a batch of %d images of %dx%d is too large", ld->batch,
+                  ld->ds->ops.width, ld->ds->ops.height);
+    QNN_TRY(
+        qnn_ctx__alloc(ld->ctx, &block, 2 * (size_t)ld->n * sizeof *ld->index, "a loader's items"));
     ld->index = block;
     ld->order = ld->index + ld->n;
     QNN_TRY(qnn_ctx__zalloc(ld->ctx, &block, n_slots * sizeof *ld->slots, "a loader"));
@@ -170,9 +177,11 @@ static qnn_status start(qnn_loader *ld)
 {
     if (pthread_mutex_init(&ld->mutex, NULL) != 0)
         return qnn_ctx__fail(ld->ctx, QNN_ERR_NOMEM, "out of memory: a loader's mutex");
-    if (pthread_cond_init(&ld->can_work, NULL) != 0 || pthread_cond_init(&ld->can_take, NULL) != 0 || pthread_cond_init(&ld->idle, NULL) != 0) {
+    if (pthread_cond_init(&ld->can_work, NULL) != 0 ||
+        pthread_cond_init(&ld->can_take, NULL) != 0 || pthread_cond_init(&ld->idle, NULL) != 0) {
         pthread_mutex_destroy(&ld->mutex);
-        return qnn_ctx__fail(ld->ctx, QNN_ERR_NOMEM, "out of memory: a loader's condition variable");
+        return qnn_ctx__fail(ld->ctx, QNN_ERR_NOMEM,
+                             "out of memory: a loader's condition variable");
     }
     for (; ld->n_started < ld->n_workers; ld->n_started++) {
         worker *const w = &ld->workers[ld->n_started];
@@ -189,23 +198,32 @@ static qnn_status start(qnn_loader *ld)
     pthread_cond_destroy(&ld->can_take);
     pthread_cond_destroy(&ld->can_work);
     pthread_mutex_destroy(&ld->mutex);
-    return qnn_ctx__fail(ld->ctx, QNN_ERR_NOMEM, "cannot start loader thread %d of %d", ld->n_started + 1, ld->n_workers);
+    return qnn_ctx__fail(ld->ctx, QNN_ERR_NOMEM, "cannot start loader thread %d of %d",
+                         ld->n_started + 1, ld->n_workers);
 }
 
-static qnn_status check(qnn_ctx *ctx, const qnn_dataset *ds, const int64_t *indices, int64_t n, const qnn_loader_opts *o)
+static qnn_status check(qnn_ctx *ctx, const qnn_dataset *ds, const int64_t *indices, int64_t n,
+                        const qnn_loader_opts *o)
 {
-    QNN_RETURN_IF(ctx, n < 1 || indices == NULL, QNN_ERR_ARG, "a loader of %lld items", (long long)n);
-    QNN_RETURN_IF(ctx, o->batch < 0 || o->n_workers < 0 || o->n_workers > 64 || o->n_prefetch < 0 || o->n_prefetch > 64, QNN_ERR_ARG,
-                  "a loader with batch %d, %d workers, %d batches ahead", o->batch, o->n_workers, o->n_prefetch);
+    QNN_RETURN_IF(ctx, n < 1 || indices == NULL, QNN_ERR_ARG, "a loader of %lld items",
+                  (long long)n);
+    QNN_RETURN_IF(ctx,
+                  o->batch < 0 || o->n_workers < 0 || o->n_workers > 64 || o->n_prefetch < 0 ||
+                      o->n_prefetch > 64,
+                  QNN_ERR_ARG, "a loader with batch %d, %d workers, %d batches ahead", o->batch,
+                  o->n_workers, o->n_prefetch);
     for (int64_t i = 0; i < n; i++)
-        QNN_RETURN_IF(ctx, indices[i] < 0 || indices[i] >= ds->n_items, QNN_ERR_ARG, "loader item %lld is %lld, the data set has %lld",
-                      (long long)i, (long long)indices[i], (long long)ds->n_items);
+        QNN_RETURN_IF(ctx, indices[i] < 0 || indices[i] >= ds->n_items, QNN_ERR_ARG,
+                      "loader item %lld is %lld, the data set has %lld", (long long)i,
+                      (long long)indices[i], (long long)ds->n_items);
     for (int c = 0; c < 3 && o->std_dev != NULL; c++)
-        QNN_RETURN_IF(ctx, !(o->std_dev[c] > 0.0f), QNN_ERR_ARG, "standard deviation %d is %g", c, (double)o->std_dev[c]);
+        QNN_RETURN_IF(ctx, !(o->std_dev[c] > 0.0f), QNN_ERR_ARG, "standard deviation %d is %g", c,
+                      (double)o->std_dev[c]);
     return QNN_OK;
 }
 
-qnn_status qnn_loader_create(qnn_loader **out, qnn_ctx *ctx, qnn_dataset *ds, const int64_t *indices, int64_t n, const qnn_loader_opts *opts)
+qnn_status qnn_loader_create(qnn_loader **out, qnn_ctx *ctx, qnn_dataset *ds,
+                             const int64_t *indices, int64_t n, const qnn_loader_opts *opts)
 {
     static const float mean[3] = {0.485f, 0.456f, 0.406f}, std_dev[3] = {0.229f, 0.224f, 0.225f};
     const qnn_loader_opts defaults = {0};
@@ -230,7 +248,8 @@ qnn_status qnn_loader_create(qnn_loader **out, qnn_ctx *ctx, qnn_dataset *ds, co
     ld->n_slots = (o->n_prefetch != 0 ? o->n_prefetch : 2) + 1;
     ld->n_batches = o->drop_last ? n / ld->batch : (n + ld->batch - 1) / ld->batch;
     for (int c = 0; c < 3; c++) {
-        const float m = o->mean != NULL ? o->mean[c] : mean[c], s = o->std_dev != NULL ? o->std_dev[c] : std_dev[c];
+        const float m = o->mean != NULL ? o->mean[c] : mean[c],
+                    s = o->std_dev != NULL ? o->std_dev[c] : std_dev[c];
 
         ld->scale[c] = 1.0f / (255.0f * s);
         ld->shift[c] = -m / s;
@@ -248,27 +267,20 @@ qnn_status qnn_loader_create(qnn_loader **out, qnn_ctx *ctx, qnn_dataset *ds, co
     return QNN_OK;
 }
 
-int64_t qnn_loader_batches(const qnn_loader *ld)
-{
-    return ld->n_batches;
-}
+int64_t qnn_loader_batches(const qnn_loader *ld) { return ld->n_batches; }
 
 int64_t qnn_loader_items(const qnn_loader *ld)
 {
     return ld->n_batches * ld->batch < ld->n ? ld->n_batches * ld->batch : ld->n;
 }
 
-int qnn_loader_batch(const qnn_loader *ld)
-{
-    return ld->batch;
-}
+int qnn_loader_batch(const qnn_loader *ld) { return ld->batch; }
 
-qnn_dataset *qnn_loader_dataset(const qnn_loader *ld)
-{
-    return ld->ds;
-}
+qnn_dataset *qnn_loader_dataset(const qnn_loader *ld) { return ld->ds; }
 
-/* ---- an epoch ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- an epoch
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void make_order(qnn_loader *ld, int64_t epoch)
 {
@@ -319,7 +331,8 @@ qnn_status qnn_loader_next(qnn_loader *ld, const float **x, const int32_t **y, i
         const int is_open = ld->is_open;
 
         pthread_mutex_unlock(&ld->mutex);
-        return is_open ? QNN_OK : qnn_ctx__fail(ld->ctx, QNN_ERR_STATE, "the loader has not begun an epoch");
+        return is_open ? QNN_OK
+                       : qnn_ctx__fail(ld->ctx, QNN_ERR_STATE, "the loader has not begun an epoch");
     }
     s = &ld->slots[ld->next_take % ld->n_slots];
     ld->next_take++; /* the batch before this one is given back */

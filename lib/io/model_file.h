@@ -5,10 +5,10 @@
 #include "lib/graph.h"
 #include "lib/io/safetensors.h"
 
-#define QNN_GRAPH_KEY "qnn.graph"
+#define QNN_GRAPH_KEY     "qnn.graph"
 #define QNN_GRAPH_VERSION 1
 /* Weight scales of parameter "conv1.weight" are tensor "conv1.weight.scale". */
-#define QNN_SCALE_SUFFIX ".scale"
+#define QNN_SCALE_SUFFIX   ".scale"
 #define QNN_SCALE_NAME_MAX (2 * QNN_NAME_MAX + sizeof QNN_SCALE_SUFFIX)
 
 /* The type that parameters of type t have as tensors: S4 is packed in U8. */

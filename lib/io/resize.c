@@ -1,6 +1,7 @@
 /*
- * Antialiased bilinear resize: a triangle filter whose support grows with the reduction, horizontal pass, then vertical, 8-bit values between
- * them and 22-bit fixed-point weights: the arithmetic that Pillow documents for 8-bit images, so that results agree.
+ * Antialiased bilinear resize: a triangle filter whose support grows with the reduction, horizontal
+ * pass, then vertical, 8-bit values between them and 22-bit fixed-point weights: the arithmetic
+ * that Pillow documents for 8-bit images, so that results agree.
  */
 #include <qnn/image.h>
 
@@ -11,7 +12,8 @@
 
 #define PRECISION 22
 
-/* For each output coordinate: first source coordinate, how many, and their weights at weights[i * max]. */
+/* For each output coordinate: first source coordinate, how many, and their weights at weights[i *
+ * max]. */
 typedef struct taps {
     int n_max;
     int *first, *count;
@@ -38,7 +40,8 @@ static size_t taps_bytes(int in, int out)
 
 static taps make_taps(int in, int out, void *memory, double *scratch)
 {
-    const double scale = (double)in / out, filter_scale = scale < 1.0 ? 1.0 : scale, support = filter_scale;
+    const double scale = (double)in / out, filter_scale = scale < 1.0 ? 1.0 : scale,
+                 support = filter_scale;
     taps t;
 
     t.n_max = support_taps(in, out);
@@ -61,7 +64,8 @@ static taps make_taps(int in, int out, void *memory, double *scratch)
         for (int k = 0; k < last - first; k++) {
             const double w = sum != 0.0 ? scratch[k] / sum : scratch[k];
 
-            t.weight[(size_t)i * (size_t)t.n_max + (size_t)k] = (int32_t)(w < 0.0 ? w * (1 << PRECISION) - 0.5 : w * (1 << PRECISION) + 0.5);
+            t.weight[(size_t)i * (size_t)t.n_max + (size_t)k] =
+                (int32_t)(w < 0.0 ? w * (1 << PRECISION) - 0.5 : w * (1 << PRECISION) + 0.5);
         }
     }
     return t;
@@ -113,7 +117,8 @@ static void vertical(uint8_t *dst, int dh, const uint8_t *src, int w, const taps
     }
 }
 
-qnn_status qnn_image_resize(uint8_t *dst, int dh, int dw, const uint8_t *src, int sh, int sw, qnn_ctx *ctx)
+qnn_status qnn_image_resize(uint8_t *dst, int dh, int dw, const uint8_t *src, int sh, int sw,
+                            qnn_ctx *ctx)
 {
     const int longest = sh > sw ? sh : sw;
     size_t middle, across, down, at_sums;
@@ -125,14 +130,19 @@ qnn_status qnn_image_resize(uint8_t *dst, int dh, int dw, const uint8_t *src, in
     if (ctx == NULL)
         return QNN_ERR_ARG;
     QNN_RETURN_IF(ctx, dst == NULL || src == NULL, QNN_ERR_ARG, "resize: an image is NULL");
-    QNN_RETURN_IF(ctx, dh < 1 || dw < 1 || sh < 1 || sw < 1 || dh > QNN_IMAGE_MAX_SIDE || dw > QNN_IMAGE_MAX_SIDE || longest > QNN_IMAGE_MAX_SIDE,
-                  QNN_ERR_ARG, "resize from %dx%d to %dx%d: sides must be 1..%d", sw, sh, dw, dh, QNN_IMAGE_MAX_SIDE);
-    /* One block: the image between the passes, both tables, the vertical pass's sums, weights before they are rounded. */
+    QNN_RETURN_IF(ctx,
+                  dh < 1 || dw < 1 || sh < 1 || sw < 1 || dh > QNN_IMAGE_MAX_SIDE ||
+                      dw > QNN_IMAGE_MAX_SIDE || longest > QNN_IMAGE_MAX_SIDE,
+                  QNN_ERR_ARG, "resize from %dx%d to %dx%d: sides must be 1..%d", sw, sh, dw, dh,
+                  QNN_IMAGE_MAX_SIDE);
+    /* One block: the image between the passes, both tables, the vertical pass's sums, weights
+     * before they are rounded. */
     middle = qnn_round_up((size_t)sh * (size_t)dw * 3, QNN_ALIGN);
     across = middle + qnn_round_up(taps_bytes(sw, dw), QNN_ALIGN);
     down = across + qnn_round_up(taps_bytes(sh, dh), QNN_ALIGN);
     at_sums = down + qnn_round_up((size_t)dw * 3 * sizeof(int32_t), QNN_ALIGN);
-    QNN_TRY(qnn_ctx__alloc(ctx, &block, at_sums + ((size_t)longest + 8) * sizeof(double), "resizing an image"));
+    QNN_TRY(qnn_ctx__alloc(ctx, &block, at_sums + ((size_t)longest + 8) * sizeof(double),
+                           "resizing an image"));
     memory = block;
     scratch = (double *)(void *)(memory + at_sums);
     /* A pass whose size does not change is the identity, as the weights say, so it is left out. */

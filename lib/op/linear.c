@@ -3,8 +3,19 @@
 
 static qnn_conv geometry(const qnn_step *s)
 {
-    return (qnn_conv){.ih = 1, .iw = 1, .ic = (size_t)qnn_step__in(s, 0)->shape.dim[0], .oh = 1, .ow = 1, .oc = (size_t)s->n->a.units,
-                      .kh = 1, .kw = 1, .sh = 1, .sw = 1, .dh = 1, .dw = 1, .groups = 1};
+    return (qnn_conv){.ih = 1,
+                      .iw = 1,
+                      .ic = (size_t)qnn_step__in(s, 0)->shape.dim[0],
+                      .oh = 1,
+                      .ow = 1,
+                      .oc = (size_t)s->n->a.units,
+                      .kh = 1,
+                      .kw = 1,
+                      .sh = 1,
+                      .sw = 1,
+                      .dh = 1,
+                      .dw = 1,
+                      .groups = 1};
 }
 
 static qnn_status infer(qnn_model *m, qnn_node_data *n)
@@ -13,9 +24,11 @@ static qnn_status infer(qnn_model *m, qnn_node_data *n)
     int64_t dim[2];
     char text[80];
 
-    QNN_RETURN_IF(m->ctx, in->rank != 1, QNN_ERR_SHAPE, "linear \"%s\": input is %s, flatten it first", n->name,
+    QNN_RETURN_IF(m->ctx, in->rank != 1, QNN_ERR_SHAPE,
+                  "linear \"%s\": input is %s, flatten it first", n->name,
                   qnn_shape__text(in, text, sizeof text));
-    QNN_RETURN_IF(m->ctx, n->a.units < 1, QNN_ERR_ARG, "linear \"%s\": %d units", n->name, (int)n->a.units);
+    QNN_RETURN_IF(m->ctx, n->a.units < 1, QNN_ERR_ARG, "linear \"%s\": %d units", n->name,
+                  (int)n->a.units);
     dim[0] = n->a.units;
     dim[1] = in->dim[0];
     n->shape = (qnn_shape){1, {n->a.units}};

@@ -1,4 +1,5 @@
-/* Static int8: u8 activations by known ranges, s8 weights, s32 biases; what cannot be quantised stays float and says why. */
+/* Static int8: u8 activations by known ranges, s8 weights, s32 biases; what cannot be quantised
+ * stays float and says why. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +16,12 @@ typedef struct convert {
     const qnn_quant_opts *opts;
     qnn_node *site;
     uint8_t *needed;
-    qnn_node *as_f32, *as_u8; /* node of the new model that holds the value as float, as codes; NONE: not there (yet) */
+    qnn_node *as_f32, *as_u8; /* node of the new model that holds the value as float, as codes;
+                                 NONE: not there (yet) */
     int64_t n_raised;
 } convert;
 
-static const qnn_range *range_of(const convert *c, qnn_node i)
-{
-    return &c->range[c->site[i]];
-}
+static const qnn_range *range_of(const convert *c, qnn_node i) { return &c->range[c->site[i]]; }
 
 static void affine_of(const convert *c, qnn_node i, float *scale, int32_t *zp)
 {
@@ -47,8 +46,9 @@ static qnn_status want_u8(convert *c, qnn_node i, qnn_node *out)
 
     if (c->as_u8[i] == QNN_NODE_NONE && range_of(c, i)->known) {
         affine_of(c, i, &scale, &zp);
-        c->as_u8[i] = qnn_model__add_u8(c->dst, QNN_OP_QUANTIZE, suffixed(name, c->m->node[i]->name, ".quant"), &c->as_f32[i], 1, &a,
-                                        scale, zp);
+        c->as_u8[i] = qnn_model__add_u8(c->dst, QNN_OP_QUANTIZE,
+                                        suffixed(name, c->m->node[i]->name, ".quant"),
+                                        &c->as_f32[i], 1, &a, scale, zp);
         if (c->as_u8[i] == QNN_NODE_NONE)
             return c->dst->status;
     }
@@ -62,7 +62,9 @@ static qnn_status want_f32(convert *c, qnn_node i, qnn_node *out)
     const qnn_attrs a = qnn_attrs__default();
 
     if (c->as_f32[i] == QNN_NODE_NONE) {
-        c->as_f32[i] = qnn_model__add(c->dst, QNN_OP_DEQUANTIZE, suffixed(name, c->m->node[i]->name, ".dequant"), &c->as_u8[i], 1, &a, 0);
+        c->as_f32[i] =
+            qnn_model__add(c->dst, QNN_OP_DEQUANTIZE,
+                           suffixed(name, c->m->node[i]->name, ".dequant"), &c->as_u8[i], 1, &a, 0);
         if (c->as_f32[i] == QNN_NODE_NONE)
             return c->dst->status;
     }
@@ -70,12 +72,14 @@ static qnn_status want_f32(convert *c, qnn_node i, qnn_node *out)
     return QNN_OK;
 }
 
-/* Whether node i itself computes codes: its consumers want them, or it is an output and the options say so. */
+/* Whether node i itself computes codes: its consumers want them, or it is an output and the options
+ * say so. */
 static int emits_u8(const convert *c, qnn_node i)
 {
     if (!range_of(c, i)->known)
         return 0;
-    return c->needed[c->site[i]] || (c->opts->quantize_output && qnn_model__is_output(c->m, c->site[i]));
+    return c->needed[c->site[i]] ||
+           (c->opts->quantize_output && qnn_model__is_output(c->m, c->site[i]));
 }
 
 static qnn_status keep_float(convert *c, qnn_node i, const char *why)
@@ -86,10 +90,14 @@ static qnn_status keep_float(convert *c, qnn_node i, const char *why)
     for (int k = 0; k < n->n_in; k++)
         QNN_TRY(want_f32(c, n->in[k], &in[k]));
     QNN_TRY(qnn_rewrite__copy(c->dst, c->m, i, in, NULL, &c->as_f32[i]));
-    return why == NULL ? QNN_OK : qnn_node__set_note(c->dst, c->dst->node[c->as_f32[i]], "stays f32: %s", why);
+    return why == NULL
+               ? QNN_OK
+               : qnn_node__set_note(c->dst, c->dst->node[c->as_f32[i]], "stays f32: %s", why);
 }
 
-/* ---- conv2d and linear ---------------------------------------------------------------------------------------------------------- */
+/* ---- conv2d and linear
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 /* What the bias is in units of the sums. */
 static int64_t bias_code(float bias, float in_scale, float w_scale)
@@ -109,7 +117,8 @@ static int fits(const int8_t *codes, size_t per, int64_t bias)
     return (bias < 0 ? -bias : bias) <= INT32_MAX - 255 * sum;
 }
 
-static qnn_status fill_weights(convert *c, qnn_node_data *n, const qnn_node_data *from, float in_scale)
+static qnn_status fill_weights(convert *c, qnn_node_data *n, const qnn_node_data *from,
+                               float in_scale)
 {
     const qnn_param *const w = &from->param[QNN_P_WEIGHT], *const b = &from->param[QNN_P_BIAS];
     const size_t channels = (size_t)w->dim[0], per = w->count / channels;
@@ -138,8 +147,11 @@ static qnn_status fill_weights(convert *c, qnn_node_data *n, const qnn_node_data
         k++;
     }
     c->n_raised += n_raised > 0;
-    return n_raised == 0 ? QNN_OK
-                         : qnn_node__set_note(c->dst, n, "weight scale raised %lld times so that its sums fit int32", (long long)n_raised);
+    return n_raised == 0
+               ? QNN_OK
+               : qnn_node__set_note(c->dst, n,
+                                    "weight scale raised %lld times so that its sums fit int32",
+                                    (long long)n_raised);
 }
 
 static qnn_status convert_compute(convert *c, qnn_node i)
@@ -172,13 +184,16 @@ static qnn_status convert_compute(convert *c, qnn_node i)
     }
     if (made == QNN_NODE_NONE)
         return c->dst->status;
-    QNN_TRY(qnn_node__retype(c->dst, c->dst->node[made], QNN_P_WEIGHT, QNN_DTYPE_I8, c->opts->per_tensor ? 1 : channels));
+    QNN_TRY(qnn_node__retype(c->dst, c->dst->node[made], QNN_P_WEIGHT, QNN_DTYPE_I8,
+                             c->opts->per_tensor ? 1 : channels));
     if (from->param[QNN_P_BIAS].count > 0)
         QNN_TRY(qnn_node__retype(c->dst, c->dst->node[made], QNN_P_BIAS, QNN_DTYPE_I32, 0));
     return fill_weights(c, c->dst->node[made], from, c->dst->node[in]->scale);
 }
 
-/* ---- the others ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the others
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 /* add, concat, average pools: in codes when all they read and write has codes. */
 static qnn_status convert_arithmetic(convert *c, qnn_node i)
@@ -198,7 +213,8 @@ static qnn_status convert_arithmetic(convert *c, qnn_node i)
             return keep_float(c, i, "the range of an input is unknown");
     }
     affine_of(c, i, &scale, &zp);
-    c->as_u8[i] = qnn_model__add_u8(c->dst, from->kind, from->name, in, from->n_in, &from->a, scale, zp);
+    c->as_u8[i] =
+        qnn_model__add_u8(c->dst, from->kind, from->name, in, from->n_in, &from->a, scale, zp);
     return c->as_u8[i] == QNN_NODE_NONE ? c->dst->status : QNN_OK;
 }
 
@@ -213,7 +229,8 @@ static qnn_status convert_node(convert *c, qnn_node i)
     if (qnn_sites__is_quantisable(from->kind))
         return convert_arithmetic(c, i);
     if ((op->flags & QNN_OP_KEEPS_Q) != 0 && c->as_u8[from->in[0]] != QNN_NODE_NONE) {
-        c->as_u8[i] = qnn_model__add(c->dst, from->kind, from->name, &c->as_u8[from->in[0]], 1, &from->a, 0);
+        c->as_u8[i] =
+            qnn_model__add(c->dst, from->kind, from->name, &c->as_u8[from->in[0]], 1, &from->a, 0);
         return c->as_u8[i] == QNN_NODE_NONE ? c->dst->status : QNN_OK;
     }
     snprintf(why, sizeof why, "%s has no int8 form", op->name);
@@ -241,11 +258,13 @@ static qnn_status set_meta(convert *c, const char *method)
 
     snprintf(text, sizeof text, "%lld", (long long)c->n_raised);
     QNN_TRY(qnn_model_set_meta(c->dst, "quant.method", method));
-    QNN_TRY(qnn_model_set_meta(c->dst, "quant.weights", c->opts->per_tensor ? "per-tensor" : "per-channel"));
+    QNN_TRY(qnn_model_set_meta(c->dst, "quant.weights",
+                               c->opts->per_tensor ? "per-tensor" : "per-channel"));
     return qnn_model_set_meta(c->dst, "quant.raised", text);
 }
 
-qnn_status qnn_convert__static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, const qnn_range *range, const qnn_quant_opts *opts,
+qnn_status qnn_convert__static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
+                               const qnn_range *range, const qnn_quant_opts *opts,
                                const char *method)
 {
     const qnn_quant_opts defaults = {0};

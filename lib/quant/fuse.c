@@ -1,10 +1,8 @@
-/* Fusion: conv2d or linear followed by clips becomes one node; dropout, which does nothing when not training, goes. */
+/* Fusion: conv2d or linear followed by clips becomes one node; dropout, which does nothing when not
+ * training, goes. */
 #include "lib/quant/rewrite.h"
 
-static int is_compute(qnn_op_kind kind)
-{
-    return kind == QNN_OP_CONV2D || kind == QNN_OP_LINEAR;
-}
+static int is_compute(qnn_op_kind kind) { return kind == QNN_OP_CONV2D || kind == QNN_OP_LINEAR; }
 
 static qnn_status fuse_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map)
 {
@@ -23,7 +21,8 @@ static qnn_status fuse_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map)
             QNN_TRY(qnn_rewrite__copy_mapped(dst, m, i, map));
             continue;
         }
-        while ((next = qnn_rewrite__single_user(m, last)) != QNN_NODE_NONE && m->node[next]->kind == QNN_OP_CLIP) {
+        while ((next = qnn_rewrite__single_user(m, last)) != QNN_NODE_NONE &&
+               m->node[next]->kind == QNN_OP_CLIP) {
             const float lo = m->node[next]->a.lo, hi = m->node[next]->a.hi;
 
             /* Clips of disjoint ranges give a constant, which [lo, hi] with lo < hi cannot say. */

@@ -1,4 +1,5 @@
-/* Quantisation-aware training: fake-quant in, and a trained model out to the same int8 execution as static quantisation. */
+/* Quantisation-aware training: fake-quant in, and a trained model out to the same int8 execution as
+ * static quantisation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,8 +7,9 @@
 
 #define AVERAGE 0.01f
 
-static qnn_status insert_nodes(qnn_model *dst, const qnn_model *m, const qnn_quant_opts *o, const qnn_node *site, const uint8_t *needed,
-                               qnn_node *map, qnn_node *plain)
+static qnn_status insert_nodes(qnn_model *dst, const qnn_model *m, const qnn_quant_opts *o,
+                               const qnn_node *site, const uint8_t *needed, qnn_node *map,
+                               qnn_node *plain)
 {
     for (int i = 0; i < m->n_nodes; i++) {
         const qnn_node_data *const n = m->node[i];
@@ -16,7 +18,8 @@ static qnn_status insert_nodes(qnn_model *dst, const qnn_model *m, const qnn_qua
 
         QNN_TRY(qnn_rewrite__copy_mapped(dst, m, i, map));
         plain[i] = map[i];
-        if ((n->kind == QNN_OP_CONV2D || n->kind == QNN_OP_LINEAR) && !qnn_rewrite__in_list(o->skip, n->name)) {
+        if ((n->kind == QNN_OP_CONV2D || n->kind == QNN_OP_LINEAR) &&
+            !qnn_rewrite__in_list(o->skip, n->name)) {
             dst->node[map[i]]->a.wq = QNN_WQ_FAKE;
             dst->node[map[i]]->a.w_bits = 8;
             dst->node[map[i]]->a.w_per_channel = !o->per_tensor;
@@ -37,7 +40,8 @@ static qnn_status insert_nodes(qnn_model *dst, const qnn_model *m, const qnn_qua
     return qnn_model_set_meta(dst, "quant.method", "qat-training");
 }
 
-static qnn_status prepare_fused(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, const qnn_quant_opts *o)
+static qnn_status prepare_fused(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
+                                const qnn_quant_opts *o)
 {
     qnn_node *site, *map = NULL, *plain = NULL;
     void *needed = NULL;
@@ -69,7 +73,8 @@ static qnn_status prepare_fused(qnn_model **out, qnn_ctx *ctx, const qnn_model *
     return status;
 }
 
-qnn_status qnn_qat_prepare(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, const qnn_quant_opts *opts)
+qnn_status qnn_qat_prepare(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
+                           const qnn_quant_opts *opts)
 {
     const qnn_quant_opts defaults = {0};
     qnn_model *fused;
@@ -84,7 +89,8 @@ qnn_status qnn_qat_prepare(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, co
     return status;
 }
 
-/* The float model without its fake-quant nodes; range [n_nodes of m] gets what their observers hold, by node of the float model. */
+/* The float model without its fake-quant nodes; range [n_nodes of m] gets what their observers
+ * hold, by node of the float model. */
 static qnn_status strip_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map, qnn_range *range)
 {
     for (int i = 0; i < m->n_nodes; i++) {
@@ -93,7 +99,8 @@ static qnn_status strip_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map,
         if (n->kind == QNN_OP_FAKE_QUANT) {
             const float *const seen = n->param[QNN_P_RANGE].data;
 
-            QNN_RETURN_IF(dst->ctx, !(seen[2] > 0.0f), QNN_ERR_STATE, "fake_quant \"%s\" has seen no batch: train the model first", n->name);
+            QNN_RETURN_IF(dst->ctx, !(seen[2] > 0.0f), QNN_ERR_STATE,
+                          "fake_quant \"%s\" has seen no batch: train the model first", n->name);
             map[i] = map[n->in[0]];
             range[map[i]] = (qnn_range){seen[0], seen[1], 1};
             continue;
@@ -104,7 +111,8 @@ static qnn_status strip_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map,
     return qnn_model__finish_rewrite(dst, m, map);
 }
 
-qnn_status qnn_qat_convert(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, const qnn_quant_opts *opts)
+qnn_status qnn_qat_convert(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
+                           const qnn_quant_opts *opts)
 {
     qnn_node *map;
     qnn_model *stripped = NULL;

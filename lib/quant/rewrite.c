@@ -6,12 +6,14 @@
 
 #include "lib/exec.h"
 
-qnn_status qnn_rewrite__copy(qnn_model *dst, const qnn_model *src, qnn_node src_node, const qnn_node *in, const qnn_attrs *a, qnn_node *out)
+qnn_status qnn_rewrite__copy(qnn_model *dst, const qnn_model *src, qnn_node src_node,
+                             const qnn_node *in, const qnn_attrs *a, qnn_node *out)
 {
     const qnn_node_data *const n = src->node[src_node];
     const qnn_attrs *const attrs = a != NULL ? a : &n->a;
 
-    *out = n->dtype == QNN_DTYPE_U8 ? qnn_model__add_u8(dst, n->kind, n->name, in, n->n_in, attrs, n->scale, n->zero_point)
+    *out = n->dtype == QNN_DTYPE_U8 ? qnn_model__add_u8(dst, n->kind, n->name, in, n->n_in, attrs,
+                                                        n->scale, n->zero_point)
                                     : qnn_model__add(dst, n->kind, n->name, in, n->n_in, attrs, 0);
     if (*out == QNN_NODE_NONE)
         return dst->status;
@@ -23,7 +25,8 @@ qnn_status qnn_rewrite__copy(qnn_model *dst, const qnn_model *src, qnn_node src_
     return QNN_OK;
 }
 
-qnn_status qnn_rewrite__copy_mapped(qnn_model *dst, const qnn_model *src, qnn_node src_node, qnn_node *map)
+qnn_status qnn_rewrite__copy_mapped(qnn_model *dst, const qnn_model *src, qnn_node src_node,
+                                    qnn_node *map)
 {
     const qnn_node_data *const n = src->node[src_node];
     qnn_node in[QNN_MAX_INPUTS];
@@ -56,9 +59,12 @@ qnn_node qnn_rewrite__single_user(const qnn_model *m, qnn_node i)
     return QNN_NODE_NONE;
 }
 
-/* ---- lists of names -------------------------------------------------------------------------------------------------------- */
+/* ---- lists of names
+ * --------------------------------------------------------------------------------------------------------
+ */
 
-/* The next name of a comma-separated list at *at: its length, with *at moved to its start; 0 at the end. */
+/* The next name of a comma-separated list at *at: its length, with *at moved to its start; 0 at the
+ * end. */
 static size_t next_name(const char **at)
 {
     size_t len;
@@ -89,7 +95,8 @@ qnn_status qnn_rewrite__check_names(qnn_ctx *ctx, const qnn_model *m, const char
 
         for (int i = 0; i < m->n_nodes && !is_known; i++)
             is_known = len == strlen(m->node[i]->name) && memcmp(at, m->node[i]->name, len) == 0;
-        QNN_RETURN_IF(ctx, !is_known, QNN_ERR_ARG, "skip: the model has no node \"%.*s\"", (int)(len < 100 ? len : 100), at);
+        QNN_RETURN_IF(ctx, !is_known, QNN_ERR_ARG, "skip: the model has no node \"%.*s\"",
+                      (int)(len < 100 ? len : 100), at);
     }
     return QNN_OK;
 }
@@ -104,13 +111,16 @@ qnn_status qnn_rewrite__check_finite(qnn_ctx *ctx, const qnn_model *m)
             if (p->count == 0 || p->dtype != QNN_DTYPE_F32 || m->node[i]->kind == QNN_OP_FAKE_QUANT)
                 continue;
             for (size_t j = 0; j < p->count; j++)
-                QNN_RETURN_IF(ctx, !isfinite(x[j]), QNN_ERR_ARG, "parameter \"%s\" has the value %g at element %zu", p->full_name,
+                QNN_RETURN_IF(ctx, !isfinite(x[j]), QNN_ERR_ARG,
+                              "parameter \"%s\" has the value %g at element %zu", p->full_name,
                               (double)x[j], j);
         }
     return QNN_OK;
 }
 
-/* ---- sites ------------------------------------------------------------------------------------------------------------------- */
+/* ---- sites
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 int qnn_sites__is_quantisable(qnn_op_kind kind)
 {
@@ -120,8 +130,10 @@ int qnn_sites__is_quantisable(qnn_op_kind kind)
     case QNN_OP_ADD:
     case QNN_OP_CONCAT:
     case QNN_OP_AVGPOOL2D:
-    case QNN_OP_GLOBAL_AVGPOOL: return 1;
-    default: return 0;
+    case QNN_OP_GLOBAL_AVGPOOL:
+        return 1;
+    default:
+        return 0;
     }
 }
 

@@ -1,4 +1,5 @@
-/* What every pass shares: copying nodes of a model into a new one, and where activations are quantised. */
+/* What every pass shares: copying nodes of a model into a new one, and where activations are
+ * quantised. */
 #ifndef QNN_LIB_QUANT_REWRITE_H
 #define QNN_LIB_QUANT_REWRITE_H
 
@@ -7,15 +8,18 @@
 #include "lib/op.h"
 
 /*
- * Copies node src_node of src with its parameters, attributes and note, reading in[] (ids in dst) instead of its old inputs.
- * a NULL: its own attributes. *out: the new id.
+ * Copies node src_node of src with its parameters, attributes and note, reading in[] (ids in dst)
+ * instead of its old inputs. a NULL: its own attributes. *out: the new id.
  */
-qnn_status qnn_rewrite__copy(qnn_model *dst, const qnn_model *src, qnn_node src_node, const qnn_node *in, const qnn_attrs *a, qnn_node *out);
+qnn_status qnn_rewrite__copy(qnn_model *dst, const qnn_model *src, qnn_node src_node,
+                             const qnn_node *in, const qnn_attrs *a, qnn_node *out);
 /* As above with the inputs mapped: map[old] = new. Sets map[src_node]. */
-qnn_status qnn_rewrite__copy_mapped(qnn_model *dst, const qnn_model *src, qnn_node src_node, qnn_node *map);
+qnn_status qnn_rewrite__copy_mapped(qnn_model *dst, const qnn_model *src, qnn_node src_node,
+                                    qnn_node *map);
 /* [n_nodes] ids, all QNN_NODE_NONE; released with qnn_ctx__release. */
 qnn_status qnn_rewrite__map(qnn_ctx *ctx, const qnn_model *m, qnn_node **map);
-/* The only node that reads i, QNN_NODE_NONE when there are several, none, or when i is an output. */
+/* The only node that reads i, QNN_NODE_NONE when there are several, none, or when i is an output.
+ */
 qnn_node qnn_rewrite__single_user(const qnn_model *m, qnn_node i);
 /* Fails, naming it, on a name in the comma-separated list that no node has. NULL list: fine. */
 qnn_status qnn_rewrite__check_names(qnn_ctx *ctx, const qnn_model *m, const char *list);
@@ -23,12 +27,14 @@ int qnn_rewrite__in_list(const char *list, const char *name);
 /* Fails, naming it, on a weight or bias that is not finite. */
 qnn_status qnn_rewrite__check_finite(qnn_ctx *ctx, const qnn_model *m);
 
-/* conv2d, linear, add, concat, average pools: what has an int8 form that reads quantised activations. */
+/* conv2d, linear, add, concat, average pools: what has an int8 form that reads quantised
+ * activations. */
 int qnn_sites__is_quantisable(qnn_op_kind kind);
 /*
- * Where the range of each node's value is taken. Activations are quantised as their consumer reads them: a node's site is the last of the chain
- * of single-user nodes after it that keep scale and zero point (clip, max pool, flatten); a node of that kind has its input's site.
- * site: [n_nodes]. needed: [n_nodes], 1 for sites whose value some quantisable node reads.
+ * Where the range of each node's value is taken. Activations are quantised as their consumer reads
+ * them: a node's site is the last of the chain of single-user nodes after it that keep scale and
+ * zero point (clip, max pool, flatten); a node of that kind has its input's site. site: [n_nodes].
+ * needed: [n_nodes], 1 for sites whose value some quantisable node reads.
  */
 void qnn_sites__find(const qnn_model *m, qnn_node *site, uint8_t *needed);
 
@@ -38,7 +44,8 @@ typedef struct qnn_range {
     int known;
 } qnn_range;
 /* lib/quant/convert_static.c: m fused, range [n_nodes] by site. */
-qnn_status qnn_convert__static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, const qnn_range *range, const qnn_quant_opts *opts,
+qnn_status qnn_convert__static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
+                               const qnn_range *range, const qnn_quant_opts *opts,
                                const char *method);
 
 #endif

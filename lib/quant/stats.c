@@ -1,4 +1,5 @@
-/* Calibration statistics: the range of every site, streamed; constant memory. And static quantisation from them. */
+/* Calibration statistics: the range of every site, streamed; constant memory. And static
+ * quantisation from them. */
 #include <math.h>
 #include <string.h>
 
@@ -57,18 +58,22 @@ static qnn_status open_stats(qnn_stats *st, int max_batch)
 {
     void *block;
 
-    QNN_TRY(qnn_ctx__zalloc(st->ctx, &block, (size_t)st->m->n_nodes * sizeof *st->node, "calibration statistics"));
+    QNN_TRY(qnn_ctx__zalloc(st->ctx, &block, (size_t)st->m->n_nodes * sizeof *st->node,
+                            "calibration statistics"));
     st->node = block;
     for (int i = 0; i < st->m->n_nodes; i++) {
         st->node[i].lo = INFINITY;
         st->node[i].hi = -INFINITY;
     }
     QNN_TRY(mark_sites(st));
-    QNN_TRY(qnn_program__compile(&st->p, st->ctx, st->m, &(qnn_compile_opts){.max_batch = max_batch, .keep_all = 1}));
-    return qnn_ctx__alloc(st->ctx, &st->ws, qnn_program_workspace(st->p), "calibration's workspace");
+    QNN_TRY(qnn_program__compile(&st->p, st->ctx, st->m,
+                                 &(qnn_compile_opts){.max_batch = max_batch, .keep_all = 1}));
+    return qnn_ctx__alloc(st->ctx, &st->ws, qnn_program_workspace(st->p),
+                          "calibration's workspace");
 }
 
-qnn_status qnn_stats_create(qnn_stats **out, qnn_ctx *ctx, const qnn_model *m, const qnn_stats_opts *opts)
+qnn_status qnn_stats_create(qnn_stats **out, qnn_ctx *ctx, const qnn_model *m,
+                            const qnn_stats_opts *opts)
 {
     qnn_stats *st;
     qnn_status status;
@@ -78,10 +83,12 @@ qnn_status qnn_stats_create(qnn_stats **out, qnn_ctx *ctx, const qnn_model *m, c
         return QNN_ERR_ARG;
     *out = NULL;
     QNN_TRY(qnn_model__usable(m, ctx));
-    QNN_RETURN_IF(ctx, qnn_model_n_inputs(m) != 1, QNN_ERR_UNSUPPORTED, "the model has %d inputs, calibration takes one",
-                  qnn_model_n_inputs(m));
-    QNN_RETURN_IF(ctx, opts != NULL && opts->observer != QNN_OBSERVER_MINMAX && opts->observer != QNN_OBSERVER_MOVING_AVERAGE, QNN_ERR_ARG,
-                  "observer %d is unknown", (int)opts->observer);
+    QNN_RETURN_IF(ctx, qnn_model_n_inputs(m) != 1, QNN_ERR_UNSUPPORTED,
+                  "the model has %d inputs, calibration takes one", qnn_model_n_inputs(m));
+    QNN_RETURN_IF(ctx,
+                  opts != NULL && opts->observer != QNN_OBSERVER_MINMAX &&
+                      opts->observer != QNN_OBSERVER_MOVING_AVERAGE,
+                  QNN_ERR_ARG, "observer %d is unknown", (int)opts->observer);
     QNN_TRY(qnn_ctx__zalloc(ctx, &block, sizeof *st, "calibration statistics"));
     st = block;
     st->ctx = ctx;
@@ -120,8 +127,8 @@ qnn_status qnn_stats_observe(qnn_stats *st, qnn_ctx *ctx, const float *x, int n)
 
     if (st == NULL || ctx == NULL)
         return QNN_ERR_ARG;
-    QNN_RETURN_IF(ctx, x == NULL || n < 1 || n > st->p->max_batch, QNN_ERR_ARG, "a calibration batch of %d items is outside 1..%d", n,
-                  st->p->max_batch);
+    QNN_RETURN_IF(ctx, x == NULL || n < 1 || n > st->p->max_batch, QNN_ERR_ARG,
+                  "a calibration batch of %d items is outside 1..%d", n, st->p->max_batch);
     e = (qnn_exec){.ctx = ctx, .p = st->p, .k = st->p->k, .n = n, .ws = st->ws, .src = src};
     QNN_TRY(qnn_exec__forward(&e));
     for (int i = 0; i < st->m->n_nodes; i++) {
@@ -130,24 +137,25 @@ qnn_status qnn_stats_observe(qnn_stats *st, qnn_ctx *ctx, const float *x, int n)
 
         if (!st->node[i].observed || st->m->node[i]->dtype != QNN_DTYPE_F32)
             continue;
-        st->node[i].non_finite += (int64_t)st->p->k->vec->min_max(count, qnn_exec__value(&e, i), &lo, &hi);
+        st->node[i].non_finite +=
+            (int64_t)st->p->k->vec->min_max(count, qnn_exec__value(&e, i), &lo, &hi);
         record(st, &st->node[i], lo, hi);
     }
     st->n_images += n;
     return QNN_OK;
 }
 
-int64_t qnn_stats_images(const qnn_stats *st)
-{
-    return st->n_images;
-}
+int64_t qnn_stats_images(const qnn_stats *st) { return st->n_images; }
 
-qnn_status qnn_stats_range(const qnn_stats *st, qnn_ctx *ctx, qnn_node i, float *lo, float *hi, int64_t *non_finite)
+qnn_status qnn_stats_range(const qnn_stats *st, qnn_ctx *ctx, qnn_node i, float *lo, float *hi,
+                           int64_t *non_finite)
 {
     if (st == NULL || ctx == NULL)
         return QNN_ERR_ARG;
-    QNN_RETURN_IF(ctx, i < 0 || i >= st->m->n_nodes, QNN_ERR_ARG, "node %d does not exist, the model has %d", (int)i, st->m->n_nodes);
-    QNN_RETURN_IF(ctx, !st->node[i].seen, QNN_ERR_STATE, "nothing was recorded of \"%s\"", st->m->node[i]->name);
+    QNN_RETURN_IF(ctx, i < 0 || i >= st->m->n_nodes, QNN_ERR_ARG,
+                  "node %d does not exist, the model has %d", (int)i, st->m->n_nodes);
+    QNN_RETURN_IF(ctx, !st->node[i].seen, QNN_ERR_STATE, "nothing was recorded of \"%s\"",
+                  st->m->node[i]->name);
     if (lo != NULL)
         *lo = st->node[i].lo;
     if (hi != NULL)
@@ -157,7 +165,8 @@ qnn_status qnn_stats_range(const qnn_stats *st, qnn_ctx *ctx, qnn_node i, float 
     return QNN_OK;
 }
 
-qnn_status qnn_quantize_static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m, const qnn_stats *st, const qnn_quant_opts *opts)
+qnn_status qnn_quantize_static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
+                               const qnn_stats *st, const qnn_quant_opts *opts)
 {
     qnn_range *range;
     void *block;
@@ -172,7 +181,8 @@ qnn_status qnn_quantize_static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m
     QNN_TRY(qnn_ctx__alloc(ctx, &block, (size_t)m->n_nodes * sizeof *range, "ranges"));
     range = block;
     for (int i = 0; i < m->n_nodes; i++)
-        range[i] = (qnn_range){st->node[i].lo, st->node[i].hi, st->node[i].observed && st->node[i].seen};
+        range[i] =
+            (qnn_range){st->node[i].lo, st->node[i].hi, st->node[i].observed && st->node[i].seen};
     status = qnn_convert__static(out, ctx, m, range, opts, "static");
     qnn_ctx__release(ctx, range);
     return status;

@@ -1,8 +1,10 @@
 /*
- * Golden tests: forward, backward, losses, optimisers and the study's whole network against values that PyTorch computed in double
- * precision (make_golden.py made the files). Prints the largest difference of each tensor, relative to the tensor's largest value.
+ * Golden tests: forward, backward, losses, optimisers and the study's whole network against values
+ * that PyTorch computed in double precision (make_golden.py made the files). Prints the largest
+ * difference of each tensor, relative to the tensor's largest value.
  *
- * usage: golden [FILTER]     runs the cases whose name begins with FILTER; QNN_ISA caps the instruction set
+ * usage: golden [FILTER]     runs the cases whose name begins with FILTER; QNN_ISA caps the
+ * instruction set
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,14 +17,15 @@
 #include "lib/loss.h"
 #include "lib/exec.h"
 
-#define FORWARD_BOUND 1e-5
+#define FORWARD_BOUND  1e-5
 #define GRADIENT_BOUND 1e-4
-#define ADAM_BOUND 1e-4
+#define ADAM_BOUND     1e-4
 
 /*
- * Parameters after ten Adam steps on the whole network are compared by their absolute difference. Adam divides by the gradient's own size,
- * so an element whose gradient is near zero moves by the rate times a sign that rounding decides: PyTorch's float32 run of this very case
- * is up to 1.6e-3 (absolute) away from its double run; ten steps at 1e-3 move a parameter by at most 1e-2.
+ * Parameters after ten Adam steps on the whole network are compared by their absolute difference.
+ * Adam divides by the gradient's own size, so an element whose gradient is near zero moves by the
+ * rate times a sign that rounding decides: PyTorch's float32 run of this very case is up to 1.6e-3
+ * (absolute) away from its double run; ten steps at 1e-3 move a parameter by at most 1e-2.
  */
 typedef enum measure { RELATIVE, ABSOLUTE } measure;
 
@@ -64,8 +67,8 @@ static const float *need(const qnn_st *st, const char *group, const char *name, 
 }
 
 /* stride: got is read at every stride-th element (the network's tensors are sampled). */
-static void compare_by(measure how, const char *group, const char *name, const float *got, size_t stride, const float *want, size_t n,
-                       double bound)
+static void compare_by(measure how, const char *group, const char *name, const float *got,
+                       size_t stride, const float *want, size_t n, double bound)
 {
     double largest = 0, worst = 0, rel;
     size_t at = 0;
@@ -84,19 +87,23 @@ static void compare_by(measure how, const char *group, const char *name, const f
     n_run++;
     if (!(rel <= bound)) {
         n_failed++;
-        printf("FAIL %-30s %-14s max difference %.2e > %.0e at %zu: got %.9g, PyTorch %.9g; repeat with: golden %s\n", group, name, rel, bound,
-               at, (double)got[at * stride], (double)want[at], group);
+        printf("FAIL %-30s %-14s max difference %.2e > %.0e at %zu: got %.9g, PyTorch %.9g; repeat "
+               "with: golden %s\n",
+               group, name, rel, bound, at, (double)got[at * stride], (double)want[at], group);
     } else {
         printf("ok   %-30s %-14s max difference %.2e (bound %.0e)\n", group, name, rel, bound);
     }
 }
 
-static void compare(const char *group, const char *name, const float *got, size_t stride, const float *want, size_t n, double bound)
+static void compare(const char *group, const char *name, const float *got, size_t stride,
+                    const float *want, size_t n, double bound)
 {
     compare_by(RELATIVE, group, name, got, stride, want, n, bound);
 }
 
-/* ---- ops -------------------------------------------------------------------------------------------------------------------- */
+/* ---- ops
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef qnn_node build_fn(qnn_model *m, const qnn_node *x);
 
@@ -110,12 +117,21 @@ static qnn_node conv2d_wide(qnn_model *m, const qnn_node *x)
 }
 static qnn_node conv2d_odd(qnn_model *m, const qnn_node *x)
 {
-    return qnn_conv2d(m, x[0], "op", &(qnn_conv2d_opts){.filters = 6, .kernel = 3, .kernel_w = 2, .stride = 2, .stride_w = 1, .dilation = 2,
-                                                        .dilation_w = 3, .groups = 2, .pads = {1, 2, 3, 0}});
+    return qnn_conv2d(m, x[0], "op",
+                      &(qnn_conv2d_opts){.filters = 6,
+                                         .kernel = 3,
+                                         .kernel_w = 2,
+                                         .stride = 2,
+                                         .stride_w = 1,
+                                         .dilation = 2,
+                                         .dilation_w = 3,
+                                         .groups = 2,
+                                         .pads = {1, 2, 3, 0}});
 }
 static qnn_node conv2d_depthwise(qnn_model *m, const qnn_node *x)
 {
-    return qnn_conv2d(m, x[0], "op", &(qnn_conv2d_opts){.filters = 16, .kernel = 3, .groups = 16, .pad = 1});
+    return qnn_conv2d(m, x[0], "op",
+                      &(qnn_conv2d_opts){.filters = 16, .kernel = 3, .groups = 16, .pad = 1});
 }
 static qnn_node conv2d_1x1(qnn_model *m, const qnn_node *x)
 {
@@ -123,12 +139,11 @@ static qnn_node conv2d_1x1(qnn_model *m, const qnn_node *x)
 }
 static qnn_node conv2d_stride_3(qnn_model *m, const qnn_node *x)
 {
-    return qnn_conv2d(m, x[0], "op", &(qnn_conv2d_opts){.filters = 4, .kernel = 3, .stride = 3, .pads = {0, 1, 2, 1}});
+    return qnn_conv2d(
+        m, x[0], "op",
+        &(qnn_conv2d_opts){.filters = 4, .kernel = 3, .stride = 3, .pads = {0, 1, 2, 1}});
 }
-static qnn_node linear(qnn_model *m, const qnn_node *x)
-{
-    return qnn_linear(m, x[0], "op", 19);
-}
+static qnn_node linear(qnn_model *m, const qnn_node *x) { return qnn_linear(m, x[0], "op", 19); }
 static qnn_node linear_no_bias(qnn_model *m, const qnn_node *x)
 {
     return qnn_linear_ex(m, x[0], "op", &(qnn_linear_opts){.units = 19, .no_bias = 1});
@@ -137,14 +152,8 @@ static qnn_node batchnorm2d(qnn_model *m, const qnn_node *x)
 {
     return qnn_batchnorm2d(m, x[0], "op", NULL);
 }
-static qnn_node relu(qnn_model *m, const qnn_node *x)
-{
-    return qnn_relu(m, x[0], "op");
-}
-static qnn_node relu6(qnn_model *m, const qnn_node *x)
-{
-    return qnn_relu6(m, x[0], "op");
-}
+static qnn_node relu(qnn_model *m, const qnn_node *x) { return qnn_relu(m, x[0], "op"); }
+static qnn_node relu6(qnn_model *m, const qnn_node *x) { return qnn_relu6(m, x[0], "op"); }
 static qnn_node clip(qnn_model *m, const qnn_node *x)
 {
     return qnn_clip(m, x[0], "op", -0.5f, 0.75f);
@@ -167,28 +176,17 @@ static qnn_node avgpool2d_pad(qnn_model *m, const qnn_node *x)
 }
 static qnn_node avgpool2d_exclude_pad(qnn_model *m, const qnn_node *x)
 {
-    return qnn_avgpool2d_ex(m, x[0], "op", &(qnn_pool2d_opts){.kernel = 3, .stride = 2, .pad = 1, .exclude_pad = 1});
+    return qnn_avgpool2d_ex(
+        m, x[0], "op", &(qnn_pool2d_opts){.kernel = 3, .stride = 2, .pad = 1, .exclude_pad = 1});
 }
 static qnn_node global_avgpool(qnn_model *m, const qnn_node *x)
 {
     return qnn_global_avgpool(m, x[0], "op");
 }
-static qnn_node add(qnn_model *m, const qnn_node *x)
-{
-    return qnn_add(m, x[0], x[1], "op");
-}
-static qnn_node concat(qnn_model *m, const qnn_node *x)
-{
-    return qnn_concat(m, x, 3, "op");
-}
-static qnn_node flatten(qnn_model *m, const qnn_node *x)
-{
-    return qnn_flatten(m, x[0], "op");
-}
-static qnn_node softmax(qnn_model *m, const qnn_node *x)
-{
-    return qnn_softmax(m, x[0], "op");
-}
+static qnn_node add(qnn_model *m, const qnn_node *x) { return qnn_add(m, x[0], x[1], "op"); }
+static qnn_node concat(qnn_model *m, const qnn_node *x) { return qnn_concat(m, x, 3, "op"); }
+static qnn_node flatten(qnn_model *m, const qnn_node *x) { return qnn_flatten(m, x[0], "op"); }
+static qnn_node softmax(qnn_model *m, const qnn_node *x) { return qnn_softmax(m, x[0], "op"); }
 static qnn_node dropout(qnn_model *m, const qnn_node *x)
 {
     return qnn_dropout(m, x[0], "op", 0.0f);
@@ -250,7 +248,8 @@ static void run_op(qnn_ctx *ctx, const qnn_st *st, const struct op_case *c)
             die(NULL, key);
         batch = (int)t->dim[0];
         snprintf(key, sizeof key, "x%d", i);
-        x[i] = t->rank == 4 ? qnn_input(m, key, t->dim[1], t->dim[2], t->dim[3]) : qnn_input_features(m, key, t->dim[1]);
+        x[i] = t->rank == 4 ? qnn_input(m, key, t->dim[1], t->dim[2], t->dim[3])
+                            : qnn_input_features(m, key, t->dim[1]);
         src[i] = t->data;
     }
     op = c->build(m, x);
@@ -263,13 +262,23 @@ static void run_op(qnn_ctx *ctx, const qnn_st *st, const struct op_case *c)
         if (par->count == 0)
             continue;
         memcpy(par->data, need(st, c->name, par->suffix, &count), par->bytes);
-        grad[op * QNN_MAX_PARAMS + k] = par->is_trainable ? calloc(par->count, sizeof(float)) : NULL;
+        grad[op * QNN_MAX_PARAMS + k] =
+            par->is_trainable ? calloc(par->count, sizeof(float)) : NULL;
     }
-    OK(ctx, qnn_program__compile(&p, ctx, m, &(qnn_compile_opts){.max_batch = batch + 1, .is_train = 1, .input_grad = 1}));
+    OK(ctx, qnn_program__compile(
+                &p, ctx, m,
+                &(qnn_compile_opts){.max_batch = batch + 1, .is_train = 1, .input_grad = 1}));
     OK(ctx, qnn_ctx__alloc(ctx, &ws, qnn_program_workspace(p), "workspace"));
     memset(ws, 0x7f, qnn_program_workspace(p)); /* nothing may rest on zeroed memory */
 
-    qnn_exec e = {.ctx = ctx, .p = p, .k = p->k, .n = batch, .is_train = c->is_train, .ws = ws, .src = src, .grad = grad};
+    qnn_exec e = {.ctx = ctx,
+                  .p = p,
+                  .k = p->k,
+                  .n = batch,
+                  .is_train = c->is_train,
+                  .ws = ws,
+                  .src = src,
+                  .grad = grad};
 
     OK(ctx, qnn_exec__forward(&e));
     compare(c->name, "y", qnn_exec__value(&e, op), 1, y, n, FORWARD_BOUND);
@@ -308,7 +317,9 @@ static void run_op(qnn_ctx *ctx, const qnn_st *st, const struct op_case *c)
     qnn_model_free(m);
 }
 
-/* ---- loss, optimisers, schedule ------------------------------------------------------------------------------------------------ */
+/* ---- loss, optimisers, schedule
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static void run_loss(qnn_ctx *ctx, const qnn_st *st)
 {
@@ -317,7 +328,8 @@ static void run_loss(qnn_ctx *ctx, const qnn_st *st)
     float dx[7 * 13], loss;
 
     (void)ctx;
-    loss = (float)qnn_loss__cross_entropy(x, (const int32_t *)(const void *)need(st, "loss", "labels", NULL), 7, 13, dx);
+    loss = (float)qnn_loss__cross_entropy(
+        x, (const int32_t *)(const void *)need(st, "loss", "labels", NULL), 7, 13, dx);
     compare("loss", "loss", &loss, 1, need(st, "loss", "loss", NULL), 1, FORWARD_BOUND);
     compare("loss", "dx", dx, 1, need(st, "loss", "dx", NULL), n, GRADIENT_BOUND);
 }
@@ -337,7 +349,8 @@ static void run_optimiser(qnn_ctx *ctx, const qnn_st *st, const char *name, qnn_
     in = qnn_input_features(m, "x", 12);
     qnn_output(m, "y", qnn_linear(m, in, "fc", 5));
     OK(ctx, qnn_model_check(m));
-    memcpy(m->node[1]->param[0].data, need(st, "optim", "weight", &n_w), m->node[1]->param[0].bytes);
+    memcpy(m->node[1]->param[0].data, need(st, "optim", "weight", &n_w),
+           m->node[1]->param[0].bytes);
     memcpy(m->node[1]->param[1].data, need(st, "optim", "bias", &n_b), m->node[1]->param[1].bytes);
     opts.batch = 8;
     OK(ctx, qnn_trainer_create(&t, ctx, m, &opts));
@@ -358,13 +371,28 @@ static void run_optimisers(qnn_ctx *ctx, const qnn_st *st)
         const float clip_norm = clipped ? 0.25f : 0.0f;
 
         run_optimiser(ctx, st, "adam", (qnn_trainer_opts){.lr = 1e-2f, .clip_norm = clip_norm});
-        run_optimiser(ctx, st, "adam_decay", (qnn_trainer_opts){.lr = 3e-3f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .weight_decay = 0.05f,
-                                                                .clip_norm = clip_norm});
-        run_optimiser(ctx, st, "sgd", (qnn_trainer_opts){.optimizer = QNN_OPTIMIZER_SGD, .lr = 0.1f, .clip_norm = clip_norm});
-        run_optimiser(ctx, st, "sgd_momentum", (qnn_trainer_opts){.optimizer = QNN_OPTIMIZER_SGD, .lr = 0.05f, .momentum = 0.9f, .weight_decay = 0.01f,
-                                                                  .clip_norm = clip_norm});
-        run_optimiser(ctx, st, "sgd_nesterov", (qnn_trainer_opts){.optimizer = QNN_OPTIMIZER_SGD, .lr = 0.05f, .momentum = 0.9f, .nesterov = 1,
-                                                                  .clip_norm = clip_norm});
+        run_optimiser(ctx, st, "adam_decay",
+                      (qnn_trainer_opts){.lr = 3e-3f,
+                                         .beta1 = 0.8f,
+                                         .beta2 = 0.99f,
+                                         .eps = 1e-6f,
+                                         .weight_decay = 0.05f,
+                                         .clip_norm = clip_norm});
+        run_optimiser(
+            ctx, st, "sgd",
+            (qnn_trainer_opts){.optimizer = QNN_OPTIMIZER_SGD, .lr = 0.1f, .clip_norm = clip_norm});
+        run_optimiser(ctx, st, "sgd_momentum",
+                      (qnn_trainer_opts){.optimizer = QNN_OPTIMIZER_SGD,
+                                         .lr = 0.05f,
+                                         .momentum = 0.9f,
+                                         .weight_decay = 0.01f,
+                                         .clip_norm = clip_norm});
+        run_optimiser(ctx, st, "sgd_nesterov",
+                      (qnn_trainer_opts){.optimizer = QNN_OPTIMIZER_SGD,
+                                         .lr = 0.05f,
+                                         .momentum = 0.9f,
+                                         .nesterov = 1,
+                                         .clip_norm = clip_norm});
     }
 }
 
@@ -385,7 +413,9 @@ static void run_plateau(qnn_ctx *ctx, const qnn_st *st)
     compare("plateau", "lr", rates, 1, need(st, "plateau", "lr", NULL), n, FORWARD_BOUND);
 }
 
-/* ---- the study's network ------------------------------------------------------------------------------------------------------------ */
+/* ---- the study's network
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 /* As make_golden.py's draw(). */
 static void draw(float *x, size_t n, uint64_t stream, double scale)
@@ -399,13 +429,10 @@ static void draw(float *x, size_t n, uint64_t stream, double scale)
     }
 }
 
-#define BATCH 4
+#define BATCH   4
 #define SAMPLES 400
 
-static size_t sample_stride(size_t count)
-{
-    return count / SAMPLES > 1 ? count / SAMPLES : 1;
-}
+static size_t sample_stride(size_t count) { return count / SAMPLES > 1 ? count / SAMPLES : 1; }
 
 static void run_network(qnn_ctx *ctx, const qnn_st *st)
 {
@@ -413,8 +440,9 @@ static void run_network(qnn_ctx *ctx, const qnn_st *st)
     const size_t n_pixels = BATCH * 128 * 128 * 3;
     float *const x = malloc(n_pixels * sizeof *x);
     float logits[BATCH * 101], losses[10];
-    const qnn_st_tensor *const labels = qnn_st__find(st, "labels"), *const loss = qnn_st__find(st, "loss"),
-                        *const want_logits = qnn_st__find(st, "logits");
+    const qnn_st_tensor *const labels = qnn_st__find(st, "labels"),
+                               *const loss = qnn_st__find(st, "loss"),
+                               *const want_logits = qnn_st__find(st, "logits");
     qnn_model *m;
     qnn_trainer *t;
     qnn_node h;
@@ -425,7 +453,8 @@ static void run_network(qnn_ctx *ctx, const qnn_st *st)
     OK(ctx, qnn_model_create(&m, ctx));
     h = qnn_input(m, "image", 128, 128, 3);
     for (int i = 0; i < 3; i++) {
-        h = qnn_conv2d(m, h, layers[i], &(qnn_conv2d_opts){.filters = 32 << i, .kernel = 3, .pad = 1});
+        h = qnn_conv2d(m, h, layers[i],
+                       &(qnn_conv2d_opts){.filters = 32 << i, .kernel = 3, .pad = 1});
         snprintf(name, sizeof name, "relu%d", i + 1);
         h = qnn_relu(m, h, name);
         snprintf(name, sizeof name, "pool%d", i + 1);
@@ -441,7 +470,8 @@ static void run_network(qnn_ctx *ctx, const qnn_st *st)
         draw(n->param[0].data, n->param[0].count, (uint64_t)(1 + 2 * i), scale);
         draw(n->param[1].data, n->param[1].count, (uint64_t)(2 + 2 * i), scale);
     }
-    OK(ctx, qnn_trainer_create(&t, ctx, m, &(qnn_trainer_opts){.batch = BATCH, .lr = 1e-3f, .clip_norm = 1.0f}));
+    OK(ctx, qnn_trainer_create(
+                &t, ctx, m, &(qnn_trainer_opts){.batch = BATCH, .lr = 1e-3f, .clip_norm = 1.0f}));
     for (int step = 0; step < 10; step++) {
         const int32_t *const y = (const int32_t *)labels->data + step * BATCH;
 
@@ -459,7 +489,8 @@ static void run_network(qnn_ctx *ctx, const qnn_st *st)
             snprintf(name, sizeof name, "%s.%s", layers[i / 2], i % 2 == 0 ? "weight" : "bias");
             OK(ctx, qnn_model_param(m, qnn_model_find_param(m, name), &info));
             want = need(st, "grad", name, &count);
-            compare("network", name, qnn_trainer_grad(t, qnn_model_find_param(m, name)), sample_stride(info.count), want, count, GRADIENT_BOUND);
+            compare("network", name, qnn_trainer_grad(t, qnn_model_find_param(m, name)),
+                    sample_stride(info.count), want, count, GRADIENT_BOUND);
         }
     }
     compare("network", "ten losses", losses, 1, loss->data, 10, GRADIENT_BOUND);
@@ -471,14 +502,17 @@ static void run_network(qnn_ctx *ctx, const qnn_st *st)
         snprintf(name, sizeof name, "%s.%s", layers[i / 2], i % 2 == 0 ? "weight" : "bias");
         OK(ctx, qnn_model_param(m, qnn_model_find_param(m, name), &info));
         want = need(st, "after", name, &count);
-        compare_by(ABSOLUTE, "network-after-ten-steps", name, info.data, sample_stride(info.count), want, count, ADAM_BOUND);
+        compare_by(ABSOLUTE, "network-after-ten-steps", name, info.data, sample_stride(info.count),
+                   want, count, ADAM_BOUND);
     }
     qnn_trainer_free(t);
     qnn_model_free(m);
     free(x);
 }
 
-/* ---- main ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- main
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int wanted(const char *name)
 {
@@ -487,7 +521,8 @@ static int wanted(const char *name)
 
 int main(int argc, char **argv)
 {
-    const char *const dir = getenv("QNN_GOLDEN_DIR") != NULL ? getenv("QNN_GOLDEN_DIR") : "tests/golden";
+    const char *const dir =
+        getenv("QNN_GOLDEN_DIR") != NULL ? getenv("QNN_GOLDEN_DIR") : "tests/golden";
     qnn_ctx *ctx;
     qnn_st ops, network;
     char path[512];

@@ -1,4 +1,5 @@
-/* The ground: contexts, threads, random numbers, allocation; the model builder's errors; programs, their workspace and memory plan. */
+/* The ground: contexts, threads, random numbers, allocation; the model builder's errors; programs,
+ * their workspace and memory plan. */
 #define _POSIX_C_SOURCE 200809L
 #include "suites.h"
 
@@ -12,7 +13,9 @@
 #include "lib/exec.h"
 #include "tests/common/testutil.h"
 
-/* ---- counting allocator --------------------------------------------------------------------------------------------------- */
+/* ---- counting allocator
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 typedef struct counter {
     atomic_long calls, live_bytes;
@@ -42,12 +45,17 @@ static qnn_ctx *counted_ctx(counter *c)
 {
     qnn_ctx *ctx;
 
-    ck_assert_int_eq(qnn_ctx_create(&ctx, &(qnn_ctx_opts){.n_threads = 2, .isa = getenv("QNN_ISA"), .allocator = {count_alloc, count_release, c}}),
-                     QNN_OK);
+    ck_assert_int_eq(
+        qnn_ctx_create(&ctx, &(qnn_ctx_opts){.n_threads = 2,
+                                             .isa = getenv("QNN_ISA"),
+                                             .allocator = {count_alloc, count_release, c}}),
+        QNN_OK);
     return ctx;
 }
 
-/* ---- context ---------------------------------------------------------------------------------------------------------------- */
+/* ---- context
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(ctx_refuses_bad_options)
 {
@@ -58,7 +66,8 @@ START_TEST(ctx_refuses_bad_options)
     ck_assert_ptr_null(ctx);
     ck_assert_int_eq(qnn_ctx_create(&ctx, &(qnn_ctx_opts){.n_threads = -1}), QNN_ERR_ARG);
     ck_assert_int_eq(qnn_ctx_create(&ctx, &(qnn_ctx_opts){.n_threads = 257}), QNN_ERR_ARG);
-    ck_assert_int_eq(qnn_ctx_create(&ctx, &(qnn_ctx_opts){.allocator = {count_alloc, NULL, NULL}}), QNN_ERR_ARG);
+    ck_assert_int_eq(qnn_ctx_create(&ctx, &(qnn_ctx_opts){.allocator = {count_alloc, NULL, NULL}}),
+                     QNN_ERR_ARG);
 }
 END_TEST
 
@@ -71,7 +80,8 @@ START_TEST(ctx_runs_every_supported_isa_by_name)
     ck_assert_ptr_null(qnn_isa_name(100));
     for (int i = 0; qnn_isa_name(i) != NULL; i++) {
         qnn_ctx *ctx;
-        const qnn_status status = qnn_ctx_create(&ctx, &(qnn_ctx_opts){.isa = qnn_isa_name(i), .n_threads = 1});
+        const qnn_status status =
+            qnn_ctx_create(&ctx, &(qnn_ctx_opts){.isa = qnn_isa_name(i), .n_threads = 1});
 
         ck_assert_int_eq(status, qnn_isa_supported(i) ? QNN_OK : QNN_ERR_UNSUPPORTED);
         if (status != QNN_OK)
@@ -96,7 +106,9 @@ START_TEST(ctx_gives_back_every_byte)
 }
 END_TEST
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------------ */
+/* ---- threads
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct tally {
     atomic_int count[1000];
@@ -136,7 +148,9 @@ START_TEST(parallel_runs_each_task_once)
 }
 END_TEST
 
-/* ---- random numbers -------------------------------------------------------------------------------------------------------------- */
+/* ---- random numbers
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(rng_is_reproducible_and_spread)
 {
@@ -165,7 +179,9 @@ START_TEST(rng_is_reproducible_and_spread)
 }
 END_TEST
 
-/* ---- builder ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- builder
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(builder_reports_its_first_error_once)
 {
@@ -188,27 +204,15 @@ START_TEST(builder_reports_its_first_error_once)
 }
 END_TEST
 
-static void two_same(qnn_model *m, qnn_node x)
-{
-    (void)qnn_relu(m, qnn_relu(m, x, "a"), "a");
-}
-static void no_name(qnn_model *m, qnn_node x)
-{
-    (void)qnn_relu(m, x, "");
-}
-static void null_name(qnn_model *m, qnn_node x)
-{
-    (void)qnn_relu(m, x, NULL);
-}
+static void two_same(qnn_model *m, qnn_node x) { (void)qnn_relu(m, qnn_relu(m, x, "a"), "a"); }
+static void no_name(qnn_model *m, qnn_node x) { (void)qnn_relu(m, x, ""); }
+static void null_name(qnn_model *m, qnn_node x) { (void)qnn_relu(m, x, NULL); }
 static void foreign_node(qnn_model *m, qnn_node x)
 {
     (void)x;
     (void)qnn_relu(m, 77, "r");
 }
-static void null_opts(qnn_model *m, qnn_node x)
-{
-    (void)qnn_conv2d(m, x, "c", NULL);
-}
+static void null_opts(qnn_model *m, qnn_node x) { (void)qnn_conv2d(m, x, "c", NULL); }
 static void no_filters(qnn_model *m, qnn_node x)
 {
     (void)qnn_conv2d(m, x, "c", &(qnn_conv2d_opts){.kernel = 3});
@@ -223,12 +227,12 @@ static void negative_pad(qnn_model *m, qnn_node x)
 }
 static void huge_pad(qnn_model *m, qnn_node x)
 {
-    (void)qnn_conv2d(m, x, "c", &(qnn_conv2d_opts){.filters = 2, .kernel = 3, .pad = INT32_MAX, .pads = {INT32_MAX, 0, 0, 0}});
+    (void)qnn_conv2d(
+        m, x, "c",
+        &(qnn_conv2d_opts){
+            .filters = 2, .kernel = 3, .pad = INT32_MAX, .pads = {INT32_MAX, 0, 0, 0}});
 }
-static void linear_on_image(qnn_model *m, qnn_node x)
-{
-    (void)qnn_linear(m, x, "fc", 3);
-}
+static void linear_on_image(qnn_model *m, qnn_node x) { (void)qnn_linear(m, x, "fc", 3); }
 static void no_units(qnn_model *m, qnn_node x)
 {
     (void)qnn_linear(m, qnn_flatten(m, x, "f"), "fc", 0);
@@ -237,10 +241,7 @@ static void huge_units(qnn_model *m, qnn_node x)
 {
     (void)qnn_linear(m, qnn_flatten(m, x, "f"), "fc", (int64_t)1 << 40);
 }
-static void clip_reversed(qnn_model *m, qnn_node x)
-{
-    (void)qnn_clip(m, x, "c", 1.0f, 0.0f);
-}
+static void clip_reversed(qnn_model *m, qnn_node x) { (void)qnn_clip(m, x, "c", 1.0f, 0.0f); }
 static void add_shapes(qnn_model *m, qnn_node x)
 {
     (void)qnn_add(m, x, qnn_maxpool2d(m, x, "p", 2, 2), "sum");
@@ -260,10 +261,7 @@ static void pool_pad(qnn_model *m, qnn_node x)
 {
     (void)qnn_maxpool2d_ex(m, x, "p", &(qnn_pool2d_opts){.kernel = 2, .pad = 2});
 }
-static void dropout_one(qnn_model *m, qnn_node x)
-{
-    (void)qnn_dropout(m, x, "d", 1.0f);
-}
+static void dropout_one(qnn_model *m, qnn_node x) { (void)qnn_dropout(m, x, "d", 1.0f); }
 static void output_twice(qnn_model *m, qnn_node x)
 {
     qnn_output(m, "y", x);
@@ -314,13 +312,16 @@ START_TEST(builder_names_the_node_and_value)
     b->build(m, x);
     qnn_output(m, "last", x);
     ck_assert_msg(qnn_model_check(m) != QNN_OK, "%s was accepted", b->what);
-    ck_assert_msg(strstr(qnn_ctx_error(ctx), b->message) != NULL, "%s: \"%s\" does not name %s", b->what, qnn_ctx_error(ctx), b->message);
+    ck_assert_msg(strstr(qnn_ctx_error(ctx), b->message) != NULL, "%s: \"%s\" does not name %s",
+                  b->what, qnn_ctx_error(ctx), b->message);
     qnn_model_free(m);
     qnn_ctx_free(ctx);
 }
 END_TEST
 
-/* ---- programs --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- programs
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A network with a view, in-place ops, a branch and two readers of one value. */
 static qnn_model *branchy(qnn_ctx *ctx)
@@ -330,7 +331,9 @@ static qnn_model *branchy(qnn_ctx *ctx)
 
     TU_OK(ctx, qnn_model_create(&m, ctx));
     x = qnn_input(m, "image", 8, 8, 3);
-    x = qnn_relu(m, qnn_conv2d(m, x, "conv1", &(qnn_conv2d_opts){.filters = 6, .kernel = 3, .pad = 1}), "relu1");
+    x = qnn_relu(m,
+                 qnn_conv2d(m, x, "conv1", &(qnn_conv2d_opts){.filters = 6, .kernel = 3, .pad = 1}),
+                 "relu1");
     a = qnn_conv2d(m, x, "conv2", &(qnn_conv2d_opts){.filters = 6, .kernel = 1});
     b = qnn_relu6(m, qnn_add(m, x, a, "sum"), "relu2");
     in[0] = qnn_maxpool2d(m, b, "pool1", 2, 2);
@@ -357,7 +360,8 @@ START_TEST(program_is_the_same_with_and_without_shared_memory)
 
     tu_fill_uniform(x, sizeof x / sizeof *x, -2, 2, 1);
     TU_OK(ctx, qnn_program_compile(&planned, ctx, m, &(qnn_program_opts){.max_batch = 4}));
-    TU_OK(ctx, qnn_program__compile(&kept, ctx, m, &(qnn_compile_opts){.max_batch = 4, .keep_all = 1}));
+    TU_OK(ctx,
+          qnn_program__compile(&kept, ctx, m, &(qnn_compile_opts){.max_batch = 4, .keep_all = 1}));
     ck_assert_uint_lt(qnn_program_workspace(planned), qnn_program_workspace(kept));
     TU_OK(ctx, qnn_ctx__alloc(ctx, &ws, qnn_program_workspace(planned), "test"));
     TU_OK(ctx, qnn_ctx__alloc(ctx, &kept_ws, qnn_program_workspace(kept), "test"));
@@ -473,7 +477,9 @@ START_TEST(initial_parameters_follow_the_seed)
         qnn_model *m;
         qnn_param_info p;
 
-        ck_assert_int_eq(qnn_ctx_create(&ctx, &(qnn_ctx_opts){.seed = k == 2 ? 9 : 4, .n_threads = 1 + k}), QNN_OK);
+        ck_assert_int_eq(
+            qnn_ctx_create(&ctx, &(qnn_ctx_opts){.seed = k == 2 ? 9 : 4, .n_threads = 1 + k}),
+            QNN_OK);
         m = branchy(ctx);
         TU_OK(ctx, qnn_model_param(m, qnn_model_find_param(m, "conv2.weight"), &p));
         for (size_t i = 0; i < p.count; i++)
@@ -508,7 +514,8 @@ END_TEST
 Suite *core_suite(void)
 {
     Suite *const s = suite_create("core");
-    TCase *const ground = tcase_create("ground"), *const builder = tcase_create("builder"), *const programs = tcase_create("programs");
+    TCase *const ground = tcase_create("ground"), *const builder = tcase_create("builder"),
+                 *const programs = tcase_create("programs");
 
     tcase_add_test(ground, ctx_refuses_bad_options);
     tcase_add_test(ground, ctx_runs_every_supported_isa_by_name);
@@ -516,7 +523,8 @@ Suite *core_suite(void)
     tcase_add_test(ground, parallel_runs_each_task_once);
     tcase_add_test(ground, rng_is_reproducible_and_spread);
     tcase_add_test(builder, builder_reports_its_first_error_once);
-    tcase_add_loop_test(builder, builder_names_the_node_and_value, 0, (int)(sizeof bad_builds / sizeof *bad_builds));
+    tcase_add_loop_test(builder, builder_names_the_node_and_value, 0,
+                        (int)(sizeof bad_builds / sizeof *bad_builds));
     tcase_add_test(programs, program_is_the_same_with_and_without_shared_memory);
     tcase_add_test(programs, run_allocates_nothing_and_keeps_to_its_workspace);
     tcase_add_test(programs, clone_has_the_same_answers_and_its_own_parameters);

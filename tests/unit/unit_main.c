@@ -1,5 +1,6 @@
 /*
- * Runs every unit suite. QNN_ISA caps the instruction set; CK_RUN_SUITE and CK_RUN_CASE choose; CK_FORK=no for debuggers.
+ * Runs every unit suite. QNN_ISA caps the instruction set; CK_RUN_SUITE and CK_RUN_CASE choose;
+ * CK_FORK=no for debuggers.
  */
 #include "suites.h"
 
@@ -8,8 +9,9 @@
 
 int main(void)
 {
-    Suite *(*const suites[])(void) = {core_suite, gemm_suite, conv_suite, ops_suite, quant_suite, p3_suite,
-                                      image_suite, dataset_suite, metrics_suite, train_suite, fit_suite, file_suite};
+    Suite *(*const suites[])(void) = {core_suite,    gemm_suite,  conv_suite,  ops_suite,
+                                      quant_suite,   p3_suite,    image_suite, dataset_suite,
+                                      metrics_suite, train_suite, fit_suite,   file_suite};
     const size_t n_suites = sizeof suites / sizeof *suites;
     SRunner *const runner = srunner_create(suites[0]());
     int n_failed;
