@@ -175,15 +175,26 @@ void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size
  * ----------------------------------------------------------------------------------------------------------------
  */
 
-/* An f32 inference program's constants: this, then packed weights of each group, then the bias. */
+/* An f32 inference program's constants: this, then packed weights of each pass, then the bias. */
 typedef struct f32_packed {
-    size_t weights, group_stride; /* float offsets from the block's start */
-    size_t bias;                  /* 0: none */
+    size_t weights, stride; /* float offsets from the block's start */
+    size_t bias;            /* 0: none */
 } f32_packed;
 
 static size_t packed_floats(const qnn_step *s, size_t k, size_t n)
 {
     return qnn_round_up(qnn_gemm__packed_f32(s->p->k->gemm_f32, k, n), QNN_ALIGN / sizeof(float));
+}
+
+/* A pass is one group, or a whole depthwise convolution. */
+static size_t n_passes(const qnn_conv *c) { return qnn_conv__is_depthwise(c) ? 1 : c->groups; }
+
+/* Packed weights of one pass. */
+static size_t pass_floats(const qnn_step *s, const qnn_conv *c)
+{
+    if (qnn_conv__is_depthwise(c))
+        return qnn_round_up(qnn_conv__k(c) * c->oc, QNN_ALIGN / sizeof(float));
+    return packed_floats(s, qnn_conv__k(c), qnn_conv__ocg(c));
 }
 
 /* Weights of one group as B [k][ocg]. */
@@ -194,27 +205,45 @@ static qnn_mat weights_mat(const qnn_conv *c, const float *w, size_t group)
     return (qnn_mat){.data = w + group * qnn_conv__ocg(c) * k, .rs = 1, .cs = k};
 }
 
-static void forward_group(qnn_exec *x, const qnn_step *s, const qnn_conv *c, size_t group,
-                          const float *packed, const float *bias)
+static void pack_pass(qnn_ctx *ctx, const qnn_gemm_f32_kernel *ker, const qnn_conv *c, size_t pass,
+                      const float *w, float *packed)
+{
+    const qnn_mat b = weights_mat(c, w, pass);
+
+    if (qnn_conv__is_depthwise(c))
+        qnn_depthwise__pack_f32(c, w, 0, packed);
+    else
+        qnn_gemm__pack_f32(ctx, ker, qnn_conv__k(c), qnn_conv__ocg(c), &b, packed);
+}
+
+static void forward_pass(qnn_exec *x, const qnn_step *s, const qnn_conv *c, size_t pass,
+                         const float *packed, const float *bias)
 {
     const size_t ocg = qnn_conv__ocg(c);
     const float *const src = qnn_exec__in(x, s, 0);
-    const qnn_conv_view view = qnn_conv__view(c, src, sizeof *src, 0, group);
+    float *const dst = qnn_exec__out(x, s);
+    const qnn_conv_view view = qnn_conv__view(c, src, sizeof *src, 0, pass);
     qnn_gemm_f32_args g = {
         .m = (size_t)x->n * c->oh * c->ow,
         .n = ocg,
         .k = qnn_conv__k(c),
         .a = {.gather = qnn_conv__gather_f32, .arg = &view},
         .b = packed,
-        .c = (float *)qnn_exec__out(x, s) + group * ocg,
+        .c = dst + pass * ocg,
         .ldc = c->oc,
-        .bias = bias != NULL ? bias + group * ocg : NULL,
+        .bias = bias != NULL ? bias + pass * ocg : NULL,
         .lo = s->n->a.lo,
         .hi = s->n->a.hi,
     };
 
+    if (qnn_conv__is_depthwise(c)) {
+        const qnn_depthwise_f32_args d = {view, (size_t)x->n, packed, dst, 0, bias, g.lo, g.hi};
+
+        qnn_depthwise__f32(x->ctx, x->k->vec, &d);
+        return;
+    }
     if (qnn_conv__is_plain(c))
-        g.a = (qnn_mat){.data = src + group * qnn_conv__icg(c), .rs = c->ic, .cs = 1};
+        g.a = (qnn_mat){.data = src + pass * qnn_conv__icg(c), .rs = c->ic, .cs = 1};
     qnn_gemm__f32(x->ctx, x->k->gemm_f32, x->k->vec, &g);
 }
 
@@ -276,27 +305,22 @@ static qnn_status prepare_f32(qnn_step *s, const qnn_conv *c)
 {
     const qnn_param *const bias = &s->n->param[QNN_P_BIAS];
     const size_t header = qnn_round_up(sizeof(f32_packed), QNN_ALIGN) / sizeof(float);
-    const size_t stride = packed_floats(s, qnn_conv__k(c), qnn_conv__ocg(c));
+    const size_t stride = pass_floats(s, c), bias_at = header + n_passes(c) * stride;
     f32_packed *p;
     float *w;
     void *block;
     qnn_status status;
 
     QNN_TRY(inference_weights(s, &w));
-    status = qnn_step__pack(s, &block, (header + c->groups * stride + c->oc) * sizeof(float));
+    status = qnn_step__pack(s, &block, (bias_at + c->oc) * sizeof(float));
     if (status == QNN_OK) {
         float *const base = block;
 
         p = block;
-        *p = (f32_packed){.weights = header,
-                          .group_stride = stride,
-                          .bias = bias->count > 0 ? header + c->groups * stride : 0};
-        for (size_t g = 0; g < c->groups; g++) {
-            const qnn_mat b = weights_mat(c, w, g);
-
-            qnn_gemm__pack_f32(s->p->ctx, s->p->k->gemm_f32, qnn_conv__k(c), qnn_conv__ocg(c), &b,
-                               base + header + g * stride);
-        }
+        *p = (f32_packed){
+            .weights = header, .stride = stride, .bias = bias->count > 0 ? bias_at : 0};
+        for (size_t pass = 0; pass < n_passes(c); pass++)
+            pack_pass(s->p->ctx, s->p->k->gemm_f32, c, pass, w, base + header + pass * stride);
         if (bias->count > 0)
             status = widen(s, bias, base + p->bias);
     }
@@ -324,10 +348,12 @@ static train_scratch train_layout(const qnn_step *s, const qnn_conv *c)
 {
     const size_t k = qnn_conv__k(c), ocg = qnn_conv__ocg(c), icg = qnn_conv__icg(c),
                  n = (size_t)s->p->max_batch;
-    const size_t forward = packed_floats(s, k, ocg),
-                 backward = packed_floats(s, c->kh * c->kw * ocg, icg);
-    const size_t weight_partial = qnn_gemm__at_b_scratch(ocg, k, weight_shards(c, n)),
-                 bias_partial = MAX_SHARDS * c->oc;
+    const int is_depthwise = qnn_conv__is_depthwise(c);
+    const size_t forward = pass_floats(s, c), bias_partial = MAX_SHARDS * c->oc;
+    const size_t backward = is_depthwise ? forward : packed_floats(s, c->kh * c->kw * ocg, icg);
+    const size_t weight_partial = is_depthwise
+                                      ? weight_shards(c, n) * k * c->oc
+                                      : qnn_gemm__at_b_scratch(ocg, k, weight_shards(c, n));
     const int is_fake = s->n->a.wq == QNN_WQ_FAKE;
     train_scratch t = {0};
 
@@ -361,11 +387,9 @@ static void forward_train(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     const float *const w = train_weights(x, s, c, &t);
     float *const packed = (float *)qnn_exec__scratch(x, s) + t.packed;
 
-    for (size_t g = 0; g < c->groups; g++) {
-        const qnn_mat b = weights_mat(c, w, g);
-
-        qnn_gemm__pack_f32(x->ctx, x->k->gemm_f32, qnn_conv__k(c), qnn_conv__ocg(c), &b, packed);
-        forward_group(x, s, c, g, packed, s->n->param[QNN_P_BIAS].data);
+    for (size_t pass = 0; pass < n_passes(c); pass++) {
+        pack_pass(x->ctx, x->k->gemm_f32, c, pass, w, packed);
+        forward_pass(x, s, c, pass, packed, s->n->param[QNN_P_BIAS].data);
     }
 }
 
@@ -399,7 +423,7 @@ static void backward_data(qnn_exec *x, const qnn_step *s, const qnn_conv *c, con
     const size_t ocg = qnn_conv__ocg(c), icg = qnn_conv__icg(c), k = c->kh * c->kw * ocg;
     float *const din = qnn_exec__din(x, s, 0);
 
-    for (size_t g = 0; g < c->groups; g++) {
+    for (size_t g = 0; g < n_passes(c); g++) {
         const flipped f = {w + g * ocg * qnn_conv__k(c), c};
         const qnn_mat b = {.gather = gather_flipped, .arg = &f};
         const qnn_conv_view view = {
@@ -435,6 +459,14 @@ static void backward_data(qnn_exec *x, const qnn_step *s, const qnn_conv *c, con
             .hi = INFINITY,
         };
 
+        if (qnn_conv__is_depthwise(c)) {
+            const qnn_depthwise_f32_args d = {view,   (size_t)x->n, packed, din,
+                                              a.beta, NULL,         a.lo,   a.hi};
+
+            qnn_depthwise__pack_f32(c, w, 1, packed);
+            qnn_depthwise__f32(x->ctx, x->k->vec, &d);
+            return;
+        }
         if (qnn_conv__is_plain(c))
             a.a = (qnn_mat){.data = dout + g * ocg, .rs = c->oc, .cs = 1};
         qnn_gemm__pack_f32(x->ctx, x->k->gemm_f32, k, icg, &b, packed);
@@ -448,10 +480,15 @@ static void backward_weights(qnn_exec *x, const qnn_step *s, const qnn_conv *c, 
     const size_t ocg = qnn_conv__ocg(c), k = qnn_conv__k(c), pixels = c->oh * c->ow;
     const float *const src = qnn_exec__in(x, s, 0);
 
-    for (size_t g = 0; g < c->groups; g++) {
+    for (size_t g = 0; g < n_passes(c); g++) {
         const qnn_conv_view view = qnn_conv__view(c, src, sizeof *src, 0, g);
         qnn_mat b = {.gather = qnn_conv__gather_f32, .arg = &view};
 
+        if (qnn_conv__is_depthwise(c)) {
+            qnn_depthwise__weights_f32(x->ctx, &view, (size_t)x->n, weight_shards(c, (size_t)x->n),
+                                       dout, partial, dw);
+            return;
+        }
         if (qnn_conv__is_plain(c))
             b = (qnn_mat){.data = src + g * qnn_conv__icg(c), .rs = c->ic, .cs = 1};
         qnn_gemm__at_b(x->ctx, x->k->gemm_f32, ocg, k, (size_t)x->n * pixels, pixels,
@@ -569,6 +606,8 @@ qnn_status qnn_conv__prepare(qnn_step *s, const qnn_conv *c)
     const int is_int8 = s->n->a.wq == QNN_WQ_STATIC || s->n->a.wq == QNN_WQ_DYNAMIC;
 
     s->kernel = is_int8 ? s->p->k->gemm_u8s8->name : s->p->k->gemm_f32->name;
+    if (qnn_conv__is_depthwise(c))
+        s->kernel = is_int8 ? "depthwise_u8s8" : "depthwise_f32";
     if (!s->p->is_train)
         return is_int8 ? qnn_conv__prepare_int8(s, c) : prepare_f32(s, c);
     QNN_RETURN_IF(s->p->ctx, is_int8 || s->n->param[QNN_P_WEIGHT].dtype != QNN_DTYPE_F32,
@@ -591,8 +630,8 @@ void qnn_conv__forward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     } else {
         const float *const base = s->packed;
 
-        for (size_t g = 0; g < c->groups; g++)
-            forward_group(x, s, c, g, base + p->weights + g * p->group_stride,
-                          p->bias != 0 ? base + p->bias : NULL);
+        for (size_t pass = 0; pass < n_passes(c); pass++)
+            forward_pass(x, s, c, pass, base + p->weights + pass * p->stride,
+                         p->bias != 0 ? base + p->bias : NULL);
     }
 }

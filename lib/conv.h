@@ -43,6 +43,31 @@ void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size
 /* 1 when a row of the matrix is a pixel as it lies in memory: no gather is needed. */
 int qnn_conv__is_plain(const qnn_conv *c);
 
+/* lib/conv_depthwise.c: one filter for each channel, weights packed [kh * kw][channels]. Views are
+ * of group 0. */
+int qnn_conv__is_depthwise(const qnn_conv *c);
+typedef struct qnn_depthwise_f32_args {
+    qnn_conv_view view;
+    size_t n;       /* images */
+    const float *w; /* packed */
+    float *dst;     /* clip((beta ? dst : 0) + sums + bias, lo, hi); bias NULL: none */
+    int beta;
+    const float *bias;
+    float lo, hi;
+} qnn_depthwise_f32_args;
+/* is_flipped: last tap first, for backward by data. */
+void qnn_depthwise__pack_f32(const qnn_conv *c, const float *w, int is_flipped, float *dst);
+void qnn_depthwise__f32(qnn_ctx *ctx, const qnn_vec_kernel *vec, const qnn_depthwise_f32_args *a);
+/* dw [c][kh * kw] += the gradient; summed per shard of whole images into partial [n_shards][kh *
+ * kw][c], added in order. */
+void qnn_depthwise__weights_f32(qnn_ctx *ctx, const qnn_conv_view *v, size_t n, size_t n_shards,
+                                const float *dout, float *partial, float *dw);
+void qnn_depthwise__pack_s8(const qnn_conv *c, const int8_t *w, int16_t *dst);
+/* Of out, only what becomes of the sums is read: bias, mult, dst_u8 or dst_f32 and their limits,
+ * ldd. */
+void qnn_depthwise__u8s8(qnn_ctx *ctx, const qnn_vec_kernel *vec, const qnn_conv_view *v, size_t n,
+                         const int16_t *w, const qnn_gemm_u8s8_args *out);
+
 /* The whole of an op's prepare, forward and backward, by its node's wq and the program's kind. */
 qnn_status qnn_conv__prepare(qnn_step *s, const qnn_conv *c);
 void qnn_conv__forward(qnn_exec *x, const qnn_step *s, const qnn_conv *c);

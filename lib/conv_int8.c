@@ -10,7 +10,7 @@
 /* A program's constants: this, then (by offsets in bytes from the block's start) what it points at.
  */
 typedef struct int8_packed {
-    size_t weights, group_stride; /* packed s8 of each group */
+    size_t weights, group_stride; /* packed s8 of each group; depthwise: s16, all as one */
     size_t bias;                  /* s32 [oc]: bias - zp_in * sum of weights; dynamic: zeros */
     size_t mult;                  /* f32 [oc] */
     size_t col_sum, fbias;        /* dynamic: s32 [oc]; f32 [oc], 0 when there is none */
@@ -59,7 +59,7 @@ qnn_status qnn_conv__prepare_int8(qnn_step *s, const qnn_conv *c)
     const qnn_node_data *const in = qnn_step__in(s, 0);
     const size_t k = qnn_conv__k(c), ocg = qnn_conv__ocg(c),
                  vector = qnn_round_up(c->oc * 4, QNN_ALIGN);
-    const int is_dynamic = s->n->a.wq == QNN_WQ_DYNAMIC;
+    const int is_dynamic = s->n->a.wq == QNN_WQ_DYNAMIC, is_depthwise = qnn_conv__is_depthwise(c);
     int8_packed p = {.weights = qnn_round_up(sizeof p, QNN_ALIGN)};
     int32_t *sums, *ibias;
     float *mult;
@@ -69,8 +69,9 @@ qnn_status qnn_conv__prepare_int8(qnn_step *s, const qnn_conv *c)
                   "%s \"%s\": %zu weight scales for %zu channels", s->op->name, s->n->name,
                   w->n_scale, c->oc);
     QNN_TRY(check_range(s, c, w->data, is_dynamic ? NULL : bias->data));
-    p.group_stride = qnn_round_up(qnn_gemm__packed_u8s8(ker, k, ocg), QNN_ALIGN);
-    p.bias = p.weights + c->groups * p.group_stride;
+    p.group_stride = qnn_round_up(
+        is_depthwise ? k * c->oc * sizeof(int16_t) : qnn_gemm__packed_u8s8(ker, k, ocg), QNN_ALIGN);
+    p.bias = p.weights + (is_depthwise ? 1 : c->groups) * p.group_stride;
     p.mult = p.bias + vector;
     p.col_sum = p.mult + vector;
     p.fbias = p.col_sum + vector;
@@ -98,7 +99,9 @@ qnn_status qnn_conv__prepare_int8(qnn_step *s, const qnn_conv *c)
         memcpy(at(s, p.fbias), bias->data, bias->bytes);
     else
         p.fbias = 0;
-    for (size_t g = 0; g < c->groups; g++)
+    if (is_depthwise)
+        qnn_depthwise__pack_s8(c, w->data, at(s, p.weights));
+    for (size_t g = 0; g < c->groups && !is_depthwise; g++)
         qnn_gemm__pack_u8s8(s->p->ctx, ker, k, ocg, (const int8_t *)w->data + g * ocg * k, 1, k,
                             at(s, p.weights + g * p.group_stride));
     memcpy(s->packed, &p, sizeof p);
@@ -134,15 +137,19 @@ static void forward_static(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
             .ldd = c->oc,
         };
 
+        if (s->n->dtype == QNN_DTYPE_U8)
+            a.dst_u8 = (uint8_t *)qnn_exec__out(x, s) + g * ocg;
+        else
+            a.dst_f32 = (float *)qnn_exec__out(x, s) + g * ocg;
+        if (qnn_conv__is_depthwise(c)) {
+            qnn_depthwise__u8s8(x->ctx, x->k->vec, &view, (size_t)x->n, at(s, p->weights), &a);
+            return;
+        }
         if (qnn_conv__is_plain(c)) {
             a.gather = NULL;
             a.a = src + g * qnn_conv__icg(c);
             a.lda = c->ic;
         }
-        if (s->n->dtype == QNN_DTYPE_U8)
-            a.dst_u8 = (uint8_t *)qnn_exec__out(x, s) + g * ocg;
-        else
-            a.dst_f32 = (float *)qnn_exec__out(x, s) + g * ocg;
         qnn_gemm__u8s8(x->ctx, x->k->gemm_u8s8, x->k->vec, &a);
     }
 }

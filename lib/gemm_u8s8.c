@@ -69,21 +69,30 @@ typedef struct u8s8_job {
     size_t mc, n_panels, panels_per_task, n_tasks_n;
 } u8s8_job;
 
-static const uint8_t *a_block(const qnn_gemm_u8s8_args *g, size_t m0, size_t m, size_t k0,
-                              size_t kc, uint8_t *scratch, size_t *lda)
+/*
+ * Rows m0.. of A, columns k0..k0+*kc-1: where they lie, or copied to scratch. Copies end in zeros
+ * up to a whole group of kr, and *kc grows to it: B has zeros there too, and kernels are slower on
+ * a part of a group.
+ */
+static const uint8_t *a_block(const u8s8_job *j, size_t m0, size_t m, size_t k0, size_t *kc,
+                              uint8_t *scratch, size_t *lda)
 {
-    *lda = LDA;
-    if (g->gather != NULL) {
-        g->gather(g->arg, m0, m, k0, kc, scratch, LDA);
-        return scratch;
-    }
+    const qnn_gemm_u8s8_args *const g = j->g;
+    const size_t padded = qnn_round_up(*kc, j->ker->kr);
+
     /* One or two rows are streamed once; copying them would only cost. */
-    if (m <= 2 || g->lda % 1024 != 0) {
+    if (g->gather == NULL && (m <= 2 || g->lda % 1024 != 0)) {
         *lda = g->lda;
         return g->a + m0 * g->lda + k0;
     }
-    for (size_t i = 0; i < m; i++)
-        memcpy(scratch + i * LDA, g->a + (m0 + i) * g->lda + k0, kc);
+    *lda = LDA;
+    if (g->gather != NULL)
+        g->gather(g->arg, m0, m, k0, *kc, scratch, LDA);
+    for (size_t i = 0; i < m && g->gather == NULL; i++)
+        memcpy(scratch + i * LDA, g->a + (m0 + i) * g->lda + k0, *kc);
+    for (size_t i = 0; i < m && padded > *kc; i++)
+        memset(scratch + i * LDA + *kc, 0, padded - *kc);
+    *kc = padded;
     return scratch;
 }
 
@@ -137,16 +146,17 @@ static void u8s8_task(void *arg, size_t task, int thread)
     int32_t *const sums = (int32_t *)(void *)(scratch + A_BYTES);
 
     for (size_t k0 = 0; k0 < g->k; k0 += KC) {
-        const size_t kc = min_size(KC, g->k - k0), panel_bytes = qnn_round_up(kc, j->ker->kr) * nr;
+        const size_t k_end = min_size(k0 + KC, g->k);
+        const size_t panel_bytes = qnn_round_up(k_end - k0, j->ker->kr) * nr;
         const int8_t *const b = g->b + k0 * j->n_panels * nr + panel0 * panel_bytes;
-        size_t lda;
-        const uint8_t *const a = a_block(g, m0, m, k0, kc, scratch, &lda);
+        size_t lda, kc = k_end - k0;
+        const uint8_t *const a = a_block(j, m0, m, k0, &kc, scratch, &lda);
 
         for (size_t i = 0; i < m; i += mr) {
             const size_t mt = min_size(mr, m - i);
 
             j->ker->gemm(mt, n, kc, a + i * lda, lda, b, panel_bytes, sums + i * ld, ld, k0 > 0);
-            if (k0 + kc == g->k)
+            if (k_end == g->k)
                 finish(j, m0 + i, mt, n0, n, sums + i * ld, ld);
         }
     }

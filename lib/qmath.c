@@ -22,12 +22,13 @@ float qnn_qparams__symmetric(float max_abs, int32_t qmax)
 
 void qnn_qparams__affine(float lo, float hi, int32_t qmin, int32_t qmax, float *scale, int32_t *zp)
 {
-    const double low = lo < 0.0f ? (double)lo : 0.0, high = hi > 0.0f ? (double)hi : 0.0;
-    double z;
+    const float low = lo < 0.0f ? lo : 0.0f, high = hi > 0.0f ? hi : 0.0f;
+    float z;
 
-    *scale = high > low ? guard((high - low) / (double)(qmax - qmin)) : 1.0f;
-    z = rint(-low / (double)*scale) + qmin;
-    *zp = z > qmax ? qmax : z < qmin ? qmin : (int32_t)z;
+    /* In double only so that the width of the range cannot overflow. */
+    *scale = high > low ? guard(((double)high - (double)low) / (double)(qmax - qmin)) : 1.0f;
+    z = rintf(-low / *scale) + (float)qmin;
+    *zp = z > (float)qmax ? qmax : z < (float)qmin ? qmin : (int32_t)z;
 }
 
 int32_t qnn_qmath__code(float x, float scale, int32_t zp, int32_t qmin, int32_t qmax)

@@ -132,6 +132,8 @@ extern const int study_n_measures;
 
 /* ---- study_figures.c ---- */
 int study_figures(const study *s);
+/* ---- study_jpeg.c ---- */
+int study_png_to_jpeg(const study *s, const char *png, const char *jpg);
 
 /* ---- study_progress.c ---- */
 double study_now(void);

@@ -26,23 +26,19 @@ static FILE *open_figure(const study *s, const char *name, const char *suffix)
 
 static void terminal(const study *s, FILE *f, const char *name)
 {
-    const char *const format = s->set.figure_format;
-    const long long w = (long long)s->set.figure_width, h = (long long)s->set.figure_height;
+    const int is_svg = strcmp(s->set.figure_format, "svg") == 0;
 
-    if (strcmp(format, "svg") == 0)
-        fprintf(f, "set terminal svg size %lld,%lld background 'white'\n", w, h);
-    else if (strcmp(format, "jpg") == 0)
-        fprintf(f, "set terminal jpeg size %lld,%lld\n", w,
-                h); /* quality is gnuplot's own; see the script to change it */
-    else
-        fprintf(f, "set terminal pngcairo size %lld,%lld noenhanced\n", w, h);
-    fprintf(f, "set output '%s.%s'\n", name, format);
+    fprintf(f, "set terminal %s size %lld,%lld %s\n", is_svg ? "svg" : "pngcairo",
+            (long long)s->set.figure_width, (long long)s->set.figure_height,
+            is_svg ? "background 'white' noenhanced" : "noenhanced");
+    fprintf(f, "set output '%s.%s'\n", name, is_svg ? "svg" : "png");
 }
 
 /* Runs the script in its folder. */
 static int run_gnuplot(const study *s, const char *name)
 {
     char command[4 * STUDY_TEXT_MAX], quoted[2 * STUDY_TEXT_MAX];
+    char png[3 * STUDY_TEXT_MAX], jpg[3 * STUDY_TEXT_MAX];
     size_t n = 0;
     int rc;
 
@@ -59,7 +55,13 @@ static int run_gnuplot(const study *s, const char *name)
     (void)snprintf(command, sizeof command, "cd '%s/%s' && gnuplot '%s.gp' 2>gnuplot.log", quoted,
                    s->set.figures_dir, name);
     rc = system(command);
-    return rc == -1 || !WIFEXITED(rc) || WEXITSTATUS(rc) != 0;
+    if (rc == -1 || !WIFEXITED(rc) || WEXITSTATUS(rc) != 0)
+        return 1;
+    if (strcmp(s->set.figure_format, "jpg") != 0)
+        return 0;
+    (void)snprintf(png, sizeof png, "%s/%s/%s.png", s->set.out, s->set.figures_dir, name);
+    (void)snprintf(jpg, sizeof jpg, "%s/%s/%s.jpg", s->set.out, s->set.figures_dir, name);
+    return study_png_to_jpeg(s, png, jpg);
 }
 
 static int bar_chart(const study *s, const study_measure *m)

@@ -92,7 +92,8 @@ QNN_API QNN_NODISCARD qnn_status qnn_dataset_open_builtin(qnn_dataset **out, qnn
 
 /**
  * Wraps a data set so that pixels decoded once are kept as bytes, at most max_bytes of them (items
- * that do not fit are decoded again each time). Takes ownership of inner on success.
+ * that do not fit are decoded again each time). Takes ownership of inner on success. Scan the
+ * wrapped one: what a scan of inner left out stays out and is not listed again.
  */
 QNN_API QNN_NODISCARD qnn_status qnn_dataset_cache(qnn_dataset **out, qnn_ctx *ctx,
                                                    qnn_dataset *inner, size_t max_bytes);

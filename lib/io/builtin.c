@@ -177,10 +177,13 @@ static colour draw_background(const builtin *b, uint8_t *pixels, qnn_rng *r)
 {
     const colour from = random_colour(r);
     const double spread = between(r, 0.0, 60.0);
-    const colour step = {between(r, -spread, spread), between(r, -spread, spread),
-                         between(r, -spread, spread)};
+    colour step;
     double gx, gy;
 
+    /* one by one: the order within an initialiser list is the compiler's choice */
+    step.r = between(r, -spread, spread);
+    step.g = between(r, -spread, spread);
+    step.b = between(r, -spread, spread);
     random_direction(r, &gx, &gy);
     for (int y = 0; y < b->height; y++)
         for (int x = 0; x < b->width; x++) {

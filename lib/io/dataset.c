@@ -163,7 +163,9 @@ static qnn_status cache_get(void *user, int64_t i, uint8_t *pixels, int *label, 
                             size_t err_size)
 {
     cache *const c = user;
-    const size_t bytes = item_bytes(c->inner), block_bytes = sizeof(cached_item) + bytes;
+    const size_t bytes = item_bytes(c->inner), block_bytes = sizeof(cached_item) + bytes,
+                 /* as qnn_ctx__alloc() makes of it */
+        held = QNN_ALIGN + qnn_round_up(block_bytes, QNN_ALIGN);
     cached_item *item = atomic_load_explicit(&c->item[i], memory_order_acquire), *none = NULL;
     qnn_ctx local = {.allocator = c->ctx->allocator}; /* this thread's own error text */
     void *block;
@@ -174,9 +176,9 @@ static qnn_status cache_get(void *user, int64_t i, uint8_t *pixels, int *label, 
         return QNN_OK;
     }
     QNN_TRY(qnn_dataset__get(c->inner, i, pixels, label, err, err_size));
-    if (atomic_fetch_add(&c->bytes, block_bytes) + block_bytes > c->max_bytes ||
+    if (atomic_fetch_add(&c->bytes, held) + held > c->max_bytes ||
         qnn_ctx__alloc(&local, &block, block_bytes, "cached pixels") != QNN_OK) {
-        atomic_fetch_sub(&c->bytes, block_bytes);
+        atomic_fetch_sub(&c->bytes, held);
         return QNN_OK; /* decoded again next time */
     }
     item = block;
@@ -185,7 +187,7 @@ static qnn_status cache_get(void *user, int64_t i, uint8_t *pixels, int *label, 
     if (!atomic_compare_exchange_strong_explicit(&c->item[i], &none, item, memory_order_release,
                                                  memory_order_relaxed)) {
         qnn_ctx__release(&local, item); /* another thread was faster */
-        atomic_fetch_sub(&c->bytes, block_bytes);
+        atomic_fetch_sub(&c->bytes, held);
     }
     return QNN_OK;
 }
@@ -319,12 +321,39 @@ static qnn_status run_workers(scan *s, qnn_ctx *ctx, const qnn_scan_opts *o, sca
     return QNN_OK;
 }
 
+/* Takes the n_bad bad items out. home: the context whose allocator the data set was made with. */
+static qnn_status leave_out(qnn_dataset *ds, scan *s, qnn_ctx *home, int64_t n_bad)
+{
+    int64_t n_kept = 0;
+    void *block = ds->skipped;
+    int64_t *index;
+
+    QNN_TRY(qnn_ctx__grow(home, &block, &ds->cap_skipped, (size_t)(ds->n_skipped + n_bad),
+                          sizeof *ds->skipped, "skipped items"));
+    ds->skipped = block;
+    QNN_TRY(
+        qnn_ctx__alloc(home, &block, (size_t)ds->n_items * sizeof *index, "a data set's items"));
+    index = block;
+    for (int64_t i = 0; i < ds->n_items; i++) {
+        if (s->status[i] == QNN_OK) {
+            index[n_kept++] = ds->index != NULL ? ds->index[i] : i;
+        } else {
+            ds->skipped[ds->n_skipped++] = s->error[i];
+            s->error[i] = NULL;
+        }
+    }
+    qnn_ctx__release(home, ds->index);
+    ds->index = index;
+    ds->n_items = n_kept;
+    return QNN_OK;
+}
+
 /* The first bad item's failure, or, with skip_bad, the data set without the bad ones. */
 static qnn_status conclude(qnn_dataset *ds, scan *s, qnn_ctx *ctx)
 {
-    int64_t n_bad = 0, n_kept = 0, first_bad = -1;
-    void *block;
-    int64_t *index;
+    qnn_ctx home = {.allocator = ds->ctx->allocator};
+    int64_t n_bad = 0, first_bad = -1;
+    qnn_status status;
 
     for (int64_t i = 0; i < ds->n_items; i++)
         if (s->status[i] != QNN_OK) {
@@ -338,24 +367,8 @@ static qnn_status conclude(qnn_dataset *ds, scan *s, qnn_ctx *ctx)
     QNN_RETURN_IF(ctx, atomic_load(&s->stop) == 2, QNN_ERR_STOPPED, "the scan was stopped");
     if (n_bad == 0)
         return QNN_OK;
-    block = ds->skipped;
-    QNN_TRY(qnn_ctx__grow(ctx, &block, &ds->cap_skipped, (size_t)(ds->n_skipped + n_bad),
-                          sizeof *ds->skipped, "skipped items"));
-    ds->skipped = block;
-    QNN_TRY(qnn_ctx__alloc(ctx, &block, (size_t)ds->n_items * sizeof *index, "a data set's items"));
-    index = block;
-    for (int64_t i = 0; i < ds->n_items; i++) {
-        if (s->status[i] == QNN_OK) {
-            index[n_kept++] = ds->index != NULL ? ds->index[i] : i;
-        } else {
-            ds->skipped[ds->n_skipped++] = s->error[i];
-            s->error[i] = NULL;
-        }
-    }
-    qnn_ctx__release(ctx, ds->index);
-    ds->index = index;
-    ds->n_items = n_kept;
-    return QNN_OK;
+    status = leave_out(ds, s, &home, n_bad);
+    return status == QNN_OK ? QNN_OK : qnn_ctx__fail(ctx, status, "%s", home.error);
 }
 
 qnn_status qnn_dataset_scan(qnn_dataset *ds, qnn_ctx *ctx, const qnn_scan_opts *opts)
@@ -391,7 +404,7 @@ qnn_status qnn_dataset_scan(qnn_dataset *ds, qnn_ctx *ctx, const qnn_scan_opts *
         qnn_ctx__release(ctx, statuses);
     }
     for (int64_t i = 0; i < n_items; i++)
-        qnn_ctx__release(ctx, s.error[i]);
+        qnn_ctx__release(ds->ctx, s.error[i]);
     qnn_ctx__release(ctx, s.error);
     return status;
 }

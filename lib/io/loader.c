@@ -64,11 +64,13 @@ static void fill(const qnn_loader *ld, int64_t b, slot *s, uint8_t *pixels)
 
     s->n = rest < ld->batch ? (int)rest : ld->batch;
     s->status = QNN_OK;
-    for (int i = 0; i < s->n && s->status == QNN_OK; i++) {
+    for (int i = 0; i < s->n; i++) {
         int label = 0;
 
         s->status =
             qnn_dataset__get(ld->ds, ld->order[first + i], pixels, &label, s->err, sizeof s->err);
+        if (s->status != QNN_OK)
+            break;
         s->y[i] = label;
         ld->ctx->k.vec->normalize_rgb(item_floats(ld) / 3, pixels, ld->scale, ld->shift,
                                       s->x + (size_t)i * item_floats(ld));

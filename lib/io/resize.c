@@ -40,8 +40,8 @@ static size_t taps_bytes(int in, int out)
 
 static taps make_taps(int in, int out, void *memory, double *scratch)
 {
-    const double scale = (double)in / out, filter_scale = scale < 1.0 ? 1.0 : scale,
-                 support = filter_scale;
+    const double scale = (double)in / out, support = scale < 1.0 ? 1.0 : scale,
+                 shrink = 1.0 / support; /* a product, not a division: the last bit counts */
     taps t;
 
     t.n_max = support_taps(in, out);
@@ -56,7 +56,7 @@ static taps make_taps(int in, int out, void *memory, double *scratch)
         first = first < 0 ? 0 : first;
         last = last > in ? in : last;
         for (int k = first; k < last; k++) {
-            scratch[k - first] = triangle((k - centre + 0.5) / filter_scale);
+            scratch[k - first] = triangle((k - centre + 0.5) * shrink);
             sum += scratch[k - first];
         }
         t.first[i] = first;

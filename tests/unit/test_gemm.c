@@ -1,6 +1,6 @@
 /*
- * Matrix products against naive loops: every instruction set, odd sizes around each block's edge, plain and gathered operands,
- * and bits that depend neither on the threads nor on the other rows.
+ * Matrix products against naive loops: every instruction set, odd sizes around each block's edge,
+ * plain and gathered operands, and bits that depend neither on the threads nor on the other rows.
  */
 #include "suites.h"
 
@@ -12,16 +12,17 @@
 #include "lib/gemm.h"
 #include "tests/common/testutil.h"
 
-#define LEN(a) (sizeof(a) / sizeof *(a))
-#define MAX_ISAS 8
+#define LEN(a)    (sizeof(a) / sizeof *(a))
+#define MAX_ISAS  8
 #define N_THREADS 3
-#define GUARD 5 /* floats past each row of C */
+#define GUARD     5 /* floats past each row of C */
 
 static const int thread_counts[N_THREADS] = {1, 2, 5};
 static qnn_ctx *ctxs[MAX_ISAS][N_THREADS];
 static int n_isas;
 
-/* One context for every instruction set that this machine has and QNN_ISA allows, and every thread count. */
+/* One context for every instruction set that this machine has and QNN_ISA allows, and every thread
+ * count. */
 static void setup(void)
 {
     qnn_ctx *const cap = tu_ctx(1);
@@ -53,7 +54,8 @@ static float *floats(size_t n, float lo, float hi, uint64_t seed)
     return x;
 }
 
-/* ---- operands that are gathered ---------------------------------------------------------------- */
+/* ---- operands that are gathered ----------------------------------------------------------------
+ */
 
 typedef struct plain_f32 {
     const float *data;
@@ -87,7 +89,8 @@ static void gather_u8(const void *arg, size_t r0, size_t nr, size_t c0, size_t n
         memcpy(dst + i * ld, p->data + (r0 + i) * p->ld + c0, nc);
 }
 
-/* ---- f32 ----------------------------------------------------------------------------------------- */
+/* ---- f32
+ * ----------------------------------------------------------------------------------------- */
 
 typedef struct f32_case {
     size_t m, n, k, lda_extra; /* lda = k + lda_extra */
@@ -95,10 +98,10 @@ typedef struct f32_case {
 } f32_case;
 
 static const f32_case f32_cases[] = {
-    {1, 1, 1, 0, 0, 0, 0},      {1, 37, 300, 0, 1, 1, 0},   {2, 64, 512, 0, 0, 0, 1},
-    {3, 16, 255, 1, 0, 1, 1},   {7, 5, 256, 0, 1, 0, 0},    {8, 33, 257, 0, 0, 1, 0},
-    {13, 48, 27, 3, 1, 1, 1},   {31, 70, 512, 0, 0, 1, 1},  {64, 129, 1024, 0, 1, 0, 1},
-    {64, 270, 1100, 0, 0, 1, 0}, {119, 17, 40, 0, 0, 1, 1}, {120, 96, 288, 0, 1, 1, 0},
+    {1, 1, 1, 0, 0, 0, 0},        {1, 37, 300, 0, 1, 1, 0},  {2, 64, 512, 0, 0, 0, 1},
+    {3, 16, 255, 1, 0, 1, 1},     {7, 5, 256, 0, 1, 0, 0},   {8, 33, 257, 0, 0, 1, 0},
+    {13, 48, 27, 3, 1, 1, 1},     {31, 70, 512, 0, 0, 1, 1}, {64, 129, 1024, 0, 1, 0, 1},
+    {64, 270, 1100, 0, 0, 1, 0},  {119, 17, 40, 0, 0, 1, 1}, {120, 96, 288, 0, 1, 1, 0},
     {121, 31, 512, 512, 0, 0, 0}, {250, 65, 64, 0, 1, 1, 1}, {1000, 3, 9, 0, 0, 1, 1},
     {5, 600, 2050, 0, 1, 1, 0},
 };
@@ -115,9 +118,15 @@ static void run_f32(qnn_ctx *ctx, const f32_case *c, const float *a, int a_gathe
     float *const packed = tu_alloc_aligned(qnn_gemm__packed_f32(ker, c->k, c->n) * sizeof *packed);
     float *const columns = tu_alloc(c->k * c->n * sizeof *columns);
     qnn_mat mb = {.data = b, .rs = c->n, .cs = 1};
-    qnn_gemm_f32_args g = {.m = c->m, .n = c->n, .k = c->k,
+    qnn_gemm_f32_args g = {.m = c->m,
+                           .n = c->n,
+                           .k = c->k,
                            .a = {.data = a, .rs = lda, .cs = 1},
-                           .b = packed, .c = out, .ldc = ldc, .beta = c->beta, .bias = bias,
+                           .b = packed,
+                           .c = out,
+                           .ldc = ldc,
+                           .beta = c->beta,
+                           .bias = bias,
                            .lo = c->has_clip ? -0.5f : -INFINITY,
                            .hi = c->has_clip ? 0.75f : INFINITY};
 
@@ -161,9 +170,10 @@ static void check_f32(const qnn_ctx *ctx, const f32_case *c, const float *a, con
             size += bias != NULL ? fabs((double)bias[j]) : 0.0;
             if (c->has_clip)
                 sum = fmin(fmax(sum, -0.5), 0.75);
-            ck_assert_msg(fabs(got - sum) <= size * (double)(c->k + 2) * 0x1p-24,
-                          "%s: m %zu n %zu k %zu lda %zu beta %d: C[%zu][%zu] is %.9g, expected %.9g",
-                          ctx->k.gemm_f32->name, c->m, c->n, c->k, lda, c->beta, i, j, got, sum);
+            ck_assert_msg(
+                fabs(got - sum) <= size * (double)(c->k + 2) * 0x1p-24,
+                "%s: m %zu n %zu k %zu lda %zu beta %d: C[%zu][%zu] is %.9g, expected %.9g",
+                ctx->k.gemm_f32->name, c->m, c->n, c->k, lda, c->beta, i, j, got, sum);
         }
 }
 
@@ -171,21 +181,25 @@ START_TEST(f32_against_naive)
 {
     const f32_case *const c = &f32_cases[_i];
     const size_t lda = c->k + c->lda_extra, bytes = c->m * (c->n + GUARD) * sizeof(float);
-    float *const a = floats(c->m * lda, -1.0f, 1.0f, 1), *const b = floats(c->k * c->n, -1.0f, 1.0f, 2);
+    float *const a = floats(c->m * lda, -1.0f, 1.0f, 1), *const b =
+                                                             floats(c->k * c->n, -1.0f, 1.0f, 2);
     float *const bias = floats(c->n, -1.0f, 1.0f, 3);
     float *const out = tu_alloc(bytes), *const other = tu_alloc(bytes);
 
     for (int isa = 0; isa < n_isas; isa++) {
         run_f32(ctxs[isa][0], c, a, 0, b, B_ROWS, c->has_bias ? bias : NULL, out);
         check_f32(ctxs[isa][0], c, a, b, c->has_bias ? bias : NULL, out);
-        for (int t = 0; t < N_THREADS; t++)
-            for (int kind = 0; kind < 2 * N_B_KINDS; kind++) {
-                run_f32(ctxs[isa][t], c, a, kind % 2, b, kind / 2, c->has_bias ? bias : NULL, other);
-                ck_assert_msg(memcmp(out, other, bytes) == 0,
-                              "%s: m %zu n %zu k %zu: other bits on %d threads, A gathered %d, B kind %d",
-                              ctxs[isa][t]->k.gemm_f32->name, c->m, c->n, c->k, thread_counts[t],
-                              kind % 2, kind / 2);
-            }
+        for (int kind = 0; kind < 2 * N_B_KINDS; kind++) { /* each on one of the thread counts */
+            qnn_ctx *const ctx = ctxs[isa][kind % N_THREADS];
+
+            run_f32(ctx, c, a, kind / N_B_KINDS, b, kind % N_B_KINDS, c->has_bias ? bias : NULL,
+                    other);
+            ck_assert_msg(
+                memcmp(out, other, bytes) == 0,
+                "%s: m %zu n %zu k %zu: other bits on %d threads, A gathered %d, B kind %d",
+                ctx->k.gemm_f32->name, c->m, c->n, c->k, ctx->n_threads, kind / N_B_KINDS,
+                kind % N_B_KINDS);
+        }
     }
     free(a);
     free(b);
@@ -200,7 +214,8 @@ START_TEST(f32_rows_do_not_depend_on_m)
 {
     enum { M = 37, N = 70, K = 1100 };
     const f32_case all = {M, N, K, 0, 0, 0, 0}, one = {1, N, K, 0, 0, 0, 0};
-    float *const a = floats((size_t)M * K, -1.0f, 1.0f, 4), *const b = floats((size_t)K * N, -1.0f, 1.0f, 5);
+    float *const a = floats((size_t)M * K, -1.0f, 1.0f, 4), *const b = floats((size_t)K * N, -1.0f,
+                                                                              1.0f, 5);
     float *const out = tu_alloc((size_t)M * (N + GUARD) * sizeof *out);
     float row[N + GUARD];
 
@@ -218,16 +233,17 @@ START_TEST(f32_rows_do_not_depend_on_m)
 }
 END_TEST
 
-/* ---- A^T B ----------------------------------------------------------------------------------------- */
+/* ---- A^T B
+ * ----------------------------------------------------------------------------------------- */
 
 typedef struct at_b_case {
     size_t m, n, unit, n_units, n_shards;
 } at_b_case;
 
 static const at_b_case at_b_cases[] = {
-    {1, 1, 1, 1, 1},    {5, 9, 7, 3, 1},     {32, 27, 50, 5, 5},  {33, 70, 193, 4, 3},
-    {9, 100, 1, 64, 1}, {17, 40, 10, 3, 16}, {600, 31, 3, 70, 2}, {12, 1500, 20, 20, 4},
-    {64, 288, 64, 16, 16},
+    {1, 1, 1, 1, 1},     {5, 9, 7, 3, 1},       {32, 27, 50, 5, 5},
+    {33, 70, 193, 4, 3}, {9, 100, 1, 64, 1},    {17, 40, 10, 3, 16},
+    {600, 31, 3, 70, 2}, {12, 1500, 20, 20, 4}, {64, 288, 64, 16, 16},
 };
 
 static void run_at_b(qnn_ctx *ctx, const at_b_case *c, const float *a, const float *b, int b_gather,
@@ -273,18 +289,19 @@ START_TEST(at_b_against_naive)
                 sum += v;
                 size += fabs(v);
             }
-            ck_assert_msg(fabs((double)out[i] - sum) <= size * (double)(k + 20) * 0x1p-24,
-                          "%s: m %zu n %zu unit %zu units %zu shards %zu: C[%zu][%zu] is %.9g, expected %.9g",
-                          name, c->m, c->n, c->unit, c->n_units, c->n_shards, row, col,
-                          (double)out[i], sum);
+            ck_assert_msg(
+                fabs((double)out[i] - sum) <= size * (double)(k + 20) * 0x1p-24,
+                "%s: m %zu n %zu unit %zu units %zu shards %zu: C[%zu][%zu] is %.9g, expected %.9g",
+                name, c->m, c->n, c->unit, c->n_units, c->n_shards, row, col, (double)out[i], sum);
         }
-        for (int t = 0; t < N_THREADS; t++)
-            for (int gathered = 0; gathered < 2; gathered++) {
-                run_at_b(ctxs[isa][t], c, a, b, gathered, other);
-                ck_assert_msg(memcmp(out, other, bytes) == 0,
-                              "%s: m %zu n %zu: other bits on %d threads, gathered %d", name, c->m,
-                              c->n, thread_counts[t], gathered);
-            }
+        for (int t = 0; t < N_THREADS; t++) {
+            const int gathered = t > 0;
+
+            run_at_b(ctxs[isa][t], c, a, b, gathered, other);
+            ck_assert_msg(memcmp(out, other, bytes) == 0,
+                          "%s: m %zu n %zu: other bits on %d threads, gathered %d", name, c->m,
+                          c->n, thread_counts[t], gathered);
+        }
     }
     free(a);
     free(b);
@@ -293,7 +310,8 @@ START_TEST(at_b_against_naive)
 }
 END_TEST
 
-/* ---- u8 x s8 ------------------------------------------------------------------------------------------ */
+/* ---- u8 x s8
+ * ------------------------------------------------------------------------------------------ */
 
 enum { TO_U8, TO_F32, TO_F32_ROWS, N_KINDS };
 
@@ -318,9 +336,15 @@ typedef struct u8s8_data {
 static u8s8_data make_u8s8(const u8s8_case *c)
 {
     const size_t n_a = c->m * (c->k + c->lda_extra), n_b = c->k * c->n;
-    u8s8_data d = {tu_alloc(n_a), tu_alloc(n_b), tu_alloc(c->n * 4), tu_alloc(c->n * 4),
-                   tu_alloc(c->m * 4), tu_alloc(c->n * 4), floats(c->n, 0.5f, 1.5f, 8),
-                   floats(c->n, -2.0f, 2.0f, 9), floats(c->m, 0.01f, 0.1f, 10)};
+    u8s8_data d = {tu_alloc(n_a),
+                   tu_alloc(n_b),
+                   tu_alloc(c->n * 4),
+                   tu_alloc(c->n * 4),
+                   tu_alloc(c->m * 4),
+                   tu_alloc(c->n * 4),
+                   floats(c->n, 0.5f, 1.5f, 8),
+                   floats(c->n, -2.0f, 2.0f, 9),
+                   floats(c->m, 0.01f, 0.1f, 10)};
 
     tu_fill_u8(d.a, n_a, 11);
     tu_fill_u8((uint8_t *)d.b, n_b, 12);
@@ -343,8 +367,8 @@ static u8s8_data make_u8s8(const u8s8_case *c)
 
 static void free_u8s8(u8s8_data *d)
 {
-    void *const all[] = {d->a, d->b, d->bias, d->zero_bias, d->row_zp, d->col_sum,
-                         d->mult, d->fbias, d->row_scale};
+    void *const all[] = {d->a,       d->b,    d->bias,  d->zero_bias, d->row_zp,
+                         d->col_sum, d->mult, d->fbias, d->row_scale};
 
     for (size_t i = 0; i < LEN(all); i++)
         free(all[i]);
@@ -358,10 +382,21 @@ static void run_u8s8(qnn_ctx *ctx, const u8s8_case *c, const u8s8_data *d, int k
     const plain_u8 pa = {d->a, lda, c->m, c->k};
     int8_t *const packed = tu_alloc_aligned(qnn_gemm__packed_u8s8(ker, c->k, c->n));
     int8_t *const columns = tu_alloc(c->k * c->n);
-    qnn_gemm_u8s8_args g = {.m = c->m, .n = c->n, .k = c->k, .a = d->a, .lda = lda, .b = packed,
-                            .bias = kind == TO_F32_ROWS ? d->zero_bias : d->bias, .mult = d->mult,
-                            .zp = 101, .qmin = 7, .qmax = 250, .fbias = d->fbias, .lo = -40.0f,
-                            .hi = 60.0f, .ldd = ldd};
+    qnn_gemm_u8s8_args g = {.m = c->m,
+                            .n = c->n,
+                            .k = c->k,
+                            .a = d->a,
+                            .lda = lda,
+                            .b = packed,
+                            .bias = kind == TO_F32_ROWS ? d->zero_bias : d->bias,
+                            .mult = d->mult,
+                            .zp = 101,
+                            .qmin = 7,
+                            .qmax = 250,
+                            .fbias = d->fbias,
+                            .lo = -40.0f,
+                            .hi = 60.0f,
+                            .ldd = ldd};
 
     if (is_gather) {
         g.gather = gather_u8;
@@ -423,12 +458,13 @@ START_TEST(u8s8_is_exact)
 
     for (int kind = 0; kind < N_KINDS; kind++) {
         naive_u8s8(c, &d, kind, want);
-        for (int run = 0; run < n_isas * N_THREADS * 4; run++) {
-            const int isa = run / (N_THREADS * 4), t = run / 4 % N_THREADS;
+        for (int run = 0; run < n_isas * 4; run++) {
+            const int isa = run / 4, t = run % 4 % N_THREADS;
 
             run_u8s8(ctxs[isa][t], c, &d, kind, run % 2, run / 2 % 2, out);
             ck_assert_msg(memcmp(want, out, kind == TO_U8 ? bytes / sizeof(float) : bytes) == 0,
-                          "%s: m %zu n %zu k %zu extreme %d, output kind %d, %d threads, A gathered %d, B by columns %d",
+                          "%s: m %zu n %zu k %zu extreme %d, output kind %d, %d threads, A "
+                          "gathered %d, B by columns %d",
                           ctxs[isa][t]->k.gemm_u8s8->name, c->m, c->n, c->k, c->is_extreme, kind,
                           thread_counts[t], run % 2, run / 2 % 2);
         }
