@@ -398,13 +398,39 @@ static qnn_status do_metrics(world *w)
     return status;
 }
 
+/* Decoders allocate by malloc, the rest by the hooks. */
+static qnn_status do_images(world *w)
+{
+    static const char *const names[] = {"progressive.jpg", "cmyk.jpg", "interlaced.png",
+                                        "palette.png", "palette.bmp"};
+    const char *const folder = getenv("QNN_GOLDEN_DIR");
+    char path[256];
+    uint8_t *rgb, small[PIXELS];
+    int height, width;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        qnn_status status;
+
+        snprintf(path, sizeof path, "%s/images/%s", folder != NULL ? folder : "tests/golden",
+                 names[i]);
+        status = qnn_image_load(&rgb, &height, &width, w->ctx, path);
+        if (status != QNN_OK)
+            return rgb == NULL ? status : QNN_ERR_STATE;
+        status = qnn_image_resize(small, SIDE, SIDE, rgb, height, width, w->ctx);
+        qnn_image_free(w->ctx, rgb, height, width);
+        if (status != QNN_OK)
+            return status;
+    }
+    return QNN_OK;
+}
+
 static const task tasks[] = {
     {"context", do_context, 0},   {"build", do_build, 0},     {"clone", do_clone, 0},
     {"run-f32", do_run_f32, 0},   {"save", do_save, 0},       {"load", do_load, 0},
     {"fuse", do_fuse, 0},         {"stats", do_stats, 0},     {"static", do_static, 0},
     {"run-int8", do_run_int8, 0}, {"dynamic", do_dynamic, 0}, {"int4", do_int4, 0},
     {"half", do_half, 0},         {"train", do_train, 0},     {"qat", do_qat, 0},
-    {"metrics", do_metrics, 0},   {"fit", do_fit, 1},
+    {"metrics", do_metrics, 0},   {"images", do_images, 0},   {"fit", do_fit, 1},
 };
 
 /* ---- the sweep ------------------------------------------------------------------------------- */

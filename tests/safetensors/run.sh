@@ -26,7 +26,7 @@ if ! "$venv/bin/python" -c 'import numpy, safetensors' 2>/dev/null; then
         >"$work/pip.log" 2>&1 || skip "pip could not install safetensors, see $work/pip.log"
 fi
 rm -f "$work/quickstart.safetensors"
-(cd "$work" && "$quickstart" >quickstart.log 2>&1) || {
+(cd "$work" && "$quickstart" 1 >quickstart.log 2>&1) || {
     cat "$work/quickstart.log"
     exit 1
 }

@@ -1,6 +1,6 @@
 /*
  * conv2d and linear against naive loops: f32 forward and backward, int8 to the last bit, every way
- * of treating weights, refusals. Also the arithmetic of scales that they share.
+ * of treating weights, refusals.
  */
 #include "suites.h"
 
@@ -13,6 +13,7 @@
 #include "lib/exec.h"
 #include "lib/qmath.h"
 #include "tests/common/testutil.h"
+#include "tests/unit/conv_shapes.h"
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
 #define BATCH  3
@@ -30,92 +31,6 @@ static void teardown(void)
 {
     qnn_model_free(m);
     qnn_ctx_free(ctx);
-}
-
-/* ---- shapes ------------------------------------------------------------------------------------
- */
-
-typedef struct shape {
-    const char *name;
-    int h, w, c, oc, kh, kw, sh, sw, dh, dw, g, pt, pl, pb, pr;
-} shape;
-
-static const shape shapes[] = {
-    {"3x3", 7, 9, 3, 5, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-    {"no padding", 6, 5, 4, 7, 2, 3, 1, 1, 1, 1, 1, 0, 0, 0, 0},
-    {"stride", 9, 11, 3, 4, 3, 3, 2, 3, 1, 1, 1, 1, 1, 1, 1},
-    {"stride past the kernel", 11, 10, 2, 3, 2, 2, 3, 4, 1, 1, 1, 0, 1, 0, 0},
-    {"dilation", 9, 12, 3, 4, 3, 2, 1, 1, 2, 3, 1, 2, 1, 0, 3},
-    {"asymmetric padding", 5, 6, 2, 3, 3, 3, 1, 1, 1, 1, 1, 0, 2, 3, 1},
-    {"padding past the kernel", 3, 2, 2, 3, 2, 2, 1, 1, 1, 1, 1, 3, 4, 3, 2},
-    {"kernel larger than the image", 2, 3, 3, 4, 5, 6, 1, 1, 1, 1, 1, 2, 2, 2, 3},
-    {"1x1", 5, 7, 19, 33, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0},
-    {"1x1 stride", 5, 7, 6, 3, 1, 1, 2, 2, 1, 1, 1, 0, 0, 0, 0},
-    {"1x1 padding", 3, 3, 4, 3, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1},
-    {"1x1 groups", 4, 4, 6, 9, 1, 1, 1, 1, 1, 1, 3, 0, 0, 0, 0},
-    {"groups", 6, 5, 8, 6, 3, 3, 1, 1, 1, 1, 2, 1, 1, 1, 1},
-    {"everything", 8, 9, 6, 9, 3, 2, 2, 1, 1, 2, 3, 1, 2, 0, 1},
-    {"many channels", 4, 5, 130, 35, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-    {"one channel", 8, 8, 1, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-    {"depthwise", 7, 6, 5, 5, 3, 3, 1, 1, 1, 1, 5, 1, 1, 1, 1},
-    {"depthwise stride", 9, 8, 37, 37, 3, 3, 2, 2, 1, 1, 37, 1, 0, 0, 1},
-    {"depthwise dilation", 9, 8, 16, 16, 2, 3, 1, 2, 3, 2, 16, 1, 2, 2, 1},
-    {"depthwise, wide", 2, 3, 1060, 1060, 2, 2, 1, 1, 1, 1, 1060, 1, 0, 0, 1},
-    {"depthwise, two filters each", 5, 5, 6, 12, 3, 3, 1, 1, 1, 1, 6, 1, 1, 1, 1},
-};
-
-static int out_h(const shape *s)
-{
-    return (s->h + s->pt + s->pb - s->dh * (s->kh - 1) - 1) / s->sh + 1;
-}
-static int out_w(const shape *s)
-{
-    return (s->w + s->pl + s->pr - s->dw * (s->kw - 1) - 1) / s->sw + 1;
-}
-static size_t n_src(const shape *s) { return (size_t)s->h * (size_t)s->w * (size_t)s->c; }
-static size_t n_dst(const shape *s) { return (size_t)out_h(s) * (size_t)out_w(s) * (size_t)s->oc; }
-static size_t per_channel(const shape *s) { return (size_t)(s->kh * s->kw * (s->c / s->g)); }
-
-static qnn_attrs attrs_of(const shape *s)
-{
-    qnn_attrs a = qnn_attrs__default();
-
-    a.units = s->oc;
-    a.kh = s->kh;
-    a.kw = s->kw;
-    a.sh = s->sh;
-    a.sw = s->sw;
-    a.dh = s->dh;
-    a.dw = s->dw;
-    a.groups = s->g;
-    a.pt = s->pt;
-    a.pl = s->pl;
-    a.pb = s->pb;
-    a.pr = s->pr;
-    return a;
-}
-
-/* Calls back for every product of the convolution of BATCH images: indices into dst, src and
- * weights, src -1 for padding. */
-typedef void product_fn(void *arg, size_t dst, ptrdiff_t src, size_t wei);
-
-static void each_product(const shape *s, int n, product_fn *fn, void *arg)
-{
-    const int icg = s->c / s->g, ocg = s->oc / s->g, oh = out_h(s), ow = out_w(s);
-
-    for (int i = 0; i < n * oh * ow * s->oc; i++) {
-        const int oc = i % s->oc, ox = i / s->oc % ow, oy = i / s->oc / ow % oh,
-                  image = i / s->oc / ow / oh;
-
-        for (int t = 0; t < s->kh * s->kw * icg; t++) {
-            const int ic = oc / ocg * icg + t % icg, kx = t / icg % s->kw, ky = t / icg / s->kw;
-            const int y = oy * s->sh + ky * s->dh - s->pt, x = ox * s->sw + kx * s->dw - s->pl;
-            const int is_inside = y >= 0 && y < s->h && x >= 0 && x < s->w;
-
-            fn(arg, (size_t)i, is_inside ? ((image * s->h + y) * s->w + x) * s->c + ic : -1,
-               (size_t)(oc * s->kh * s->kw * icg + t));
-        }
-    }
 }
 
 /* ---- running one node
@@ -997,98 +912,12 @@ START_TEST(int8_weights_are_not_trained)
 }
 END_TEST
 
-/* ---- scales
- * --------------------------------------------------------------------------------------------------------
- */
-
-START_TEST(affine_ranges)
-{
-    static const struct {
-        float lo, hi, scale;
-        int32_t zp;
-    } rows[] = {{3.0f, 5.0f, 5.0f / 255.0f, 0},
-                {-5.0f, -3.0f, 5.0f / 255.0f, 255},
-                {2.0f, 2.0f, 2.0f / 255.0f, 0},
-                {0.0f, 0.0f, 1.0f, 0},
-                {-1.0f, 3.0f, 4.0f / 255.0f, 64}};
-
-    for (size_t i = 0; i < LEN(rows); i++) {
-        float scale;
-        int32_t zp;
-
-        qnn_qparams__affine(rows[i].lo, rows[i].hi, 0, 255, &scale, &zp);
-        ck_assert_msg(scale == rows[i].scale && zp == rows[i].zp,
-                      "[%g, %g]: S %.9g Z %d, expected %.9g and %d", (double)rows[i].lo,
-                      (double)rows[i].hi, (double)scale, zp, (double)rows[i].scale, rows[i].zp);
-    }
-}
-END_TEST
-
-/* Never a scale of 0, infinite or not a number, nor one whose reciprocal is; small data keeps its
- * own. */
-START_TEST(degenerate_ranges)
-{
-    static const float sizes[] = {0.0f, 1e-45f, 1e-40f, FLT_MIN, 1e-30f, 1.0f, FLT_MAX};
-
-    for (size_t i = 0; i < LEN(sizes); i++) {
-        const float symmetric = qnn_qparams__symmetric(sizes[i], 127);
-        float affine;
-        int32_t zp;
-
-        qnn_qparams__affine(-sizes[i], sizes[i], 0, 255, &affine, &zp);
-        ck_assert_msg(symmetric > 0.0f && isfinite(symmetric) && isfinite(1.0f / symmetric),
-                      "max|w| %g: scale %g", (double)sizes[i], (double)symmetric);
-        ck_assert_msg(affine > 0.0f && isfinite(affine) && isfinite(1.0f / affine) && zp >= 0 &&
-                          zp <= 255,
-                      "+-%g: scale %g, zero point %d", (double)sizes[i], (double)affine, zp);
-    }
-    ck_assert(qnn_qparams__symmetric(0.0f, 127) == 1.0f);
-    ck_assert(qnn_qparams__symmetric(1e-30f, 127) == 1e-30f / 127.0f);
-}
-END_TEST
-
-START_TEST(weights_per_channel_and_per_tensor)
-{
-    static const float w[2] = {0.01f, 10.0f}, nothing[4] = {0.0f, -0.0f, 1e-40f, NAN};
-    float scales[4], fakes[4];
-    int8_t codes[4];
-
-    qnn_qmath__weight_scales(ctx, w, 2, 1, 127, 1, scales);
-    qnn_qmath__weight_codes(ctx, w, 2, 1, 127, 1, scales, codes);
-    ck_assert(codes[0] == 127 && codes[1] == 127);
-    qnn_qmath__weight_scales(ctx, w, 2, 1, 127, 0, scales);
-    qnn_qmath__weight_codes(ctx, w, 2, 1, 127, 0, scales, codes);
-    ck_assert(codes[0] == 0 && codes[1] == 127);
-    qnn_qmath__weight_scales(ctx, nothing, 4, 1, 127, 1, scales);
-    qnn_qmath__weight_codes(ctx, nothing, 4, 1, 127, 1, scales, codes);
-    qnn_qmath__fake_weights(ctx, nothing, 4, 1, 127, 1, scales, fakes);
-    for (int i = 0; i < 4; i++)
-        ck_assert_msg(codes[i] == 0 && scales[i] > 0.0f && isfinite(scales[i]) && fakes[i] == 0.0f,
-                      "channel %d: code %d, scale %g, value %g", i, codes[i], (double)scales[i],
-                      (double)fakes[i]);
-}
-END_TEST
-
-START_TEST(four_bit_codes)
-{
-    static const int8_t codes[5] = {1, -2, 3, -7, 7};
-    static const uint8_t packed[3] = {0x96, 0xb1, 0xf8};
-    uint8_t got[3];
-    int8_t back[5];
-
-    qnn_qmath__pack_s4(codes, 5, got);
-    ck_assert_mem_eq(got, packed, 3);
-    qnn_qmath__unpack_s4(packed, 5, back);
-    ck_assert_mem_eq(back, codes, 5);
-}
-END_TEST
-
 Suite *conv_suite(void)
 {
     Suite *const s = suite_create("conv");
     TCase *const f32 = tcase_create("f32"), *const int8 = tcase_create("int8");
-    TCase *const refused = tcase_create("refusals"), *const qmath = tcase_create("scales");
-    TCase *const all[] = {f32, int8, refused, qmath};
+    TCase *const refused = tcase_create("refusals");
+    TCase *const all[] = {f32, int8, refused};
 
     for (size_t i = 0; i < LEN(all); i++) {
         tcase_add_checked_fixture(all[i], setup, teardown);
@@ -1109,9 +938,5 @@ Suite *conv_suite(void)
     tcase_add_test(refused, too_many_products_for_int32);
     tcase_add_test(refused, bias_past_int32);
     tcase_add_test(refused, int8_weights_are_not_trained);
-    tcase_add_test(qmath, affine_ranges);
-    tcase_add_test(qmath, degenerate_ranges);
-    tcase_add_test(qmath, weights_per_channel_and_per_tensor);
-    tcase_add_test(qmath, four_bit_codes);
     return s;
 }

@@ -122,6 +122,24 @@ START_TEST(per_channel_keeps_a_small_channel)
 }
 END_TEST
 
+START_TEST(empty_channels_give_codes_of_zero)
+{
+    static const float nothing[4] = {0.0f, -0.0f, 1e-40f, NAN};
+    qnn_ctx *const ctx = tu_ctx(1);
+    float scales[4], fakes[4];
+    int8_t codes[4];
+
+    qnn_qmath__weight_scales(ctx, nothing, 4, 1, 127, 1, scales);
+    qnn_qmath__weight_codes(ctx, nothing, 4, 1, 127, 1, scales, codes);
+    qnn_qmath__fake_weights(ctx, nothing, 4, 1, 127, 1, scales, fakes);
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(codes[i] == 0 && scales[i] > 0.0f && isfinite(scales[i]) && fakes[i] == 0.0f,
+                      "channel %d: code %d, scale %g, value %g", i, codes[i], (double)scales[i],
+                      (double)fakes[i]);
+    qnn_ctx_free(ctx);
+}
+END_TEST
+
 START_TEST(four_bit_codes_pack_high_nibble_first)
 {
     static const int8_t codes[5] = {1, -2, 3, -7, 7};
@@ -497,6 +515,7 @@ Suite *quant_suite(void)
     tcase_add_test(formulas, rounding_is_to_even_and_ends_clamp);
     tcase_add_test(formulas, healthy_error_is_a_step_over_root_twelve);
     tcase_add_test(formulas, per_channel_keeps_a_small_channel);
+    tcase_add_test(formulas, empty_channels_give_codes_of_zero);
     tcase_add_test(formulas, four_bit_codes_pack_high_nibble_first);
     tcase_set_timeout(passes, 60);
     tcase_add_test(passes, fusing_changes_no_bit);
