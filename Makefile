@@ -180,7 +180,9 @@ CHECKS_release := check-lint check-headers check-symbols $(RUN_CHECKS) check-con
                   check-safetensors
 CHECKS_debug   := $(filter-out check-symbols,$(CHECKS_release))
 CHECKS_asan    := $(RUN_CHECKS)
-CHECKS_tsan    := check-unit check-study
+CHECKS_tsan    := check-unit
+# What an instruction set can change the outcome of.
+ISA_CHECKS     := check-unit check-grad check-golden check-fuzz-corpus
 RUN_AS := $(if $(QNN_ISA),scripts/with-isa.sh $(QNN_ISA))
 
 ## check: install what is missing, build, run every test suite
@@ -192,7 +194,7 @@ check:
 check-full:
 	@scripts/setup.sh full
 	@+MAKE="$(MAKE)" scripts/check.sh $(BUILD)/logs "lib examples tests" \
-	    $(foreach i,$(ISAS),$(foreach c,$(filter-out check-kernels,$(RUN_CHECKS)),"$c QNN_ISA=$i")) \
+	    $(foreach i,$(ISAS),$(foreach c,$(ISA_CHECKS),"$c QNN_ISA=$i")) \
 	    "check-kernels LONG=1" check-oom-full check-fuzz check-valgrind \
 	    $(foreach s,asan tsan,"CONFIG=$s lib examples tests" $(foreach c,$(CHECKS_$s),"CONFIG=$s $c")) \
 	    "ARCH=none BUILD_DIR=$(BUILD_DIR)/no-arch check-unit check-golden"

@@ -12,9 +12,7 @@
  * gain. */
 #define MAX_SHARDED_WEIGHTS ((size_t)1 << 19)
 
-/* ---- the gather
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the gather ------------------------------------------------------------------------------ */
 
 qnn_conv_view qnn_conv__view(const qnn_conv *c, const void *src, size_t size, int fill,
                              size_t group)
@@ -171,9 +169,7 @@ void qnn_conv__gather_u8(const void *view, size_t r0, size_t nr, size_t c0, size
     gather(view, r0, nr, c0, nc, dst, ld);
 }
 
-/* ---- forward
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* An f32 inference program's constants: this, then packed weights of each pass, then the bias. */
 typedef struct f32_packed {
@@ -328,11 +324,10 @@ static qnn_status prepare_f32(qnn_step *s, const qnn_conv *c)
     return status;
 }
 
-/* ---- training: what lies where in the scratch
- * -------------------------------------------------------------------------------- */
+/* ---- training: what lies where in the scratch ------------------------------------------------ */
 
 typedef struct train_scratch {
-    size_t fake, scales, packed, masked, partial, floats; /* float offsets; floats: the total */
+    size_t fake, scales, packed, partial, floats; /* float offsets; floats: the total */
 } train_scratch;
 
 static size_t weight_shards(const qnn_conv *c, size_t n)
@@ -360,8 +355,7 @@ static train_scratch train_layout(const qnn_step *s, const qnn_conv *c)
     t.fake = 0;
     t.scales = t.fake + (is_fake ? qnn_round_up(k * c->oc, 16) : 0);
     t.packed = t.scales + (is_fake ? qnn_round_up(c->oc, 16) : 0);
-    t.masked = t.packed + (forward > backward ? forward : backward);
-    t.partial = t.masked + (has_clip(s) ? qnn_round_up(n * c->oh * c->ow * c->oc, 16) : 0);
+    t.partial = t.packed + (forward > backward ? forward : backward);
     t.floats = t.partial + (weight_partial > bias_partial ? weight_partial : bias_partial);
     return t;
 }
@@ -393,9 +387,7 @@ static void forward_train(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     }
 }
 
-/* ---- backward
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* Weights of one group for backward by data: B [kh][kw][ocg] x [icg], taps flipped so that the
  * window slides forwards. */
@@ -529,18 +521,18 @@ static void backward_bias(qnn_exec *x, const qnn_conv *c, const float *dout, flo
 
 typedef struct clip_job {
     const qnn_vec_kernel *vec;
-    const float *y, *dy;
-    float lo, hi, *masked;
+    const float *y;
+    float lo, hi, *dy;
     size_t per;
 } clip_job;
 
 static void clip_task(void *arg, size_t i, int thread)
 {
     const clip_job *const j = arg;
+    float *const dy = j->dy + i * j->per;
 
     (void)thread;
-    j->vec->clip_bwd(j->per, j->y + i * j->per, j->lo, j->hi, j->dy + i * j->per, 0,
-                     j->masked + i * j->per);
+    j->vec->clip_bwd(j->per, j->y + i * j->per, j->lo, j->hi, dy, 0, dy);
 }
 
 void qnn_conv__backward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
@@ -549,14 +541,13 @@ void qnn_conv__backward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
     float *const scratch = qnn_exec__scratch(x, s);
     float *const dw = qnn_exec__dparam(x, s, QNN_P_WEIGHT), *const dbias =
                                                                 qnn_exec__dparam(x, s, QNN_P_BIAS);
-    const float *dout = qnn_exec__dout(x, s);
+    float *const dout = qnn_exec__dout(x, s);
 
-    if (has_clip(s)) {
-        clip_job j = {x->k->vec,          qnn_exec__out(x, s),  dout, s->n->a.lo, s->n->a.hi,
-                      scratch + t.masked, c->oh * c->ow * c->oc};
+    if (has_clip(s)) { /* in place: nothing reads this gradient after this step */
+        clip_job j = {x->k->vec, qnn_exec__out(x, s),  s->n->a.lo, s->n->a.hi,
+                      dout,      c->oh * c->ow * c->oc};
 
         qnn_ctx__parallel(x->ctx, (size_t)x->n, clip_task, &j);
-        dout = scratch + t.masked;
     }
     if (dbias != NULL)
         backward_bias(x, c, dout, dbias, scratch + t.partial);
@@ -566,9 +557,7 @@ void qnn_conv__backward(qnn_exec *x, const qnn_step *s, const qnn_conv *c)
         backward_data(x, s, c, dout, train_weights(x, s, c, &t), scratch + t.packed);
 }
 
-/* ---- what the ops call
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- what the ops call ----------------------------------------------------------------------- */
 
 qnn_status qnn_conv__declare(qnn_model *m, qnn_node_data *n, int rank, const int64_t *weight_dim)
 {

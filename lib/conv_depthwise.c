@@ -63,9 +63,7 @@ static size_t source_column(const qnn_conv_view *v, size_t ox, size_t kx)
     return pixel_index((ptrdiff_t)(ox * v->sw + kx * v->dw) - v->pl, v->up_w, v->w);
 }
 
-/* ---- f32
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- f32 ------------------------------------------------------------------------------------- */
 
 void qnn_depthwise__pack_f32(const qnn_conv *c, const float *w, int is_flipped, float *dst)
 {
@@ -115,9 +113,7 @@ void qnn_depthwise__f32(qnn_ctx *ctx, const qnn_vec_kernel *vec, const qnn_depth
     qnn_ctx__parallel(ctx, a->n * a->view.oh, f32_task, &j);
 }
 
-/* ---- the weights' gradient
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the weights' gradient ------------------------------------------------------------------- */
 
 typedef struct weights_job {
     const qnn_conv_view *v;
@@ -164,9 +160,7 @@ void qnn_depthwise__weights_f32(qnn_ctx *ctx, const qnn_conv_view *v, size_t n, 
                 dw[ch * taps + t] += partial[(s * taps + t) * v->c + ch];
 }
 
-/* ---- u8
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- u8 -------------------------------------------------------------------------------------- */
 
 void qnn_depthwise__pack_s8(const qnn_conv *c, const int8_t *w, int16_t *dst)
 {

@@ -37,9 +37,7 @@ static void mat_block(const qnn_mat *a, size_t r0, size_t nr, size_t c0, size_t 
         memcpy(dst + i * ld, a->data + (r0 + i) * a->rs + c0, nc * sizeof *dst);
 }
 
-/* ---- packing B
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- packing B ------------------------------------------------------------------------------- */
 
 size_t qnn_gemm__packed_f32(const qnn_gemm_f32_kernel *ker, size_t k, size_t n)
 {
@@ -84,9 +82,7 @@ void qnn_gemm__pack_f32(qnn_ctx *ctx, const qnn_gemm_f32_kernel *ker, size_t k, 
     qnn_ctx__parallel(ctx, div_up(k, KC) * j.n_panels, pack_task, &j);
 }
 
-/* ---- C = A * B
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- C = A * B ------------------------------------------------------------------------------- */
 
 typedef struct f32_job {
     qnn_ctx *ctx;
@@ -175,9 +171,7 @@ void qnn_gemm__f32(qnn_ctx *ctx, const qnn_gemm_f32_kernel *ker, const qnn_vec_k
     qnn_ctx__parallel(ctx, n_row_blocks * j.n_tasks_n, f32_task, &j);
 }
 
-/* ---- C += A^T * B
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- C += A^T * B ---------------------------------------------------------------------------- */
 
 typedef struct at_b_job {
     qnn_ctx *ctx;

@@ -18,9 +18,7 @@ static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 static size_t div_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
-/* ---- packing B
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- packing B ------------------------------------------------------------------------------- */
 
 size_t qnn_gemm__packed_u8s8(const qnn_gemm_u8s8_kernel *ker, size_t k, size_t n)
 {
@@ -57,9 +55,7 @@ void qnn_gemm__pack_u8s8(qnn_ctx *ctx, const qnn_gemm_u8s8_kernel *ker, size_t k
     qnn_ctx__parallel(ctx, div_up(k, KC) * j.n_panels, pack_task, &j);
 }
 
-/* ---- the product
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the product ----------------------------------------------------------------------------- */
 
 typedef struct u8s8_job {
     qnn_ctx *ctx;

@@ -9,20 +9,70 @@
 
 #define N_TIMED_IMAGES 64 /* different images take turns, as in use */
 
+/* A program with a workspace of its own: the context would keep the largest that it ever lent. */
+typedef struct runner {
+    qnn_program *p;
+    void *ws;
+    size_t ws_bytes;
+} runner;
+
+static qnn_status open_runner(study *s, runner *r, const qnn_model *m, int batch)
+{
+    const qnn_status status =
+        qnn_program_compile(&r->p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
+
+    r->ws = NULL;
+    if (status != QNN_OK)
+        return status;
+    r->ws_bytes = (qnn_program_workspace(r->p) + 63) / 64 * 64;
+    r->ws = aligned_alloc(64, r->ws_bytes);
+    return r->ws == NULL ? QNN_ERR_NOMEM : QNN_OK;
+}
+
+static void close_runner(runner *r)
+{
+    free(r->ws);
+    qnn_program_free(r->p);
+}
+
+static qnn_status run(study *s, const runner *r, const float *x, int n, float *logits)
+{
+    return qnn_run_in(r->p, s->ctx, &x, n, &logits, r->ws, r->ws_bytes);
+}
+
+/* Precision, recall and F1 with every class counting by its images instead of alike. */
+static void weigh(qnn_metrics *m, const qnn_confusion *c)
+{
+    const int n_classes = qnn_confusion_classes(c);
+
+    m->precision = m->recall = m->f1 = 0.0;
+    for (int k = 0; k < n_classes && m->n > 0; k++) {
+        const double hits = (double)qnn_confusion_count(c, k, k);
+        double images = 0.0, predicted = 0.0;
+
+        for (int i = 0; i < n_classes; i++) {
+            images += (double)qnn_confusion_count(c, k, i);
+            predicted += (double)qnn_confusion_count(c, i, k);
+        }
+        if (hits == 0.0)
+            continue;
+        m->precision += images / (double)m->n * hits / predicted;
+        m->recall += hits / (double)m->n;
+        m->f1 += images / (double)m->n * 2.0 * hits / (images + predicted);
+    }
+}
+
 qnn_status study_score(study *s, const qnn_model *m, study_result *r)
 {
     const int batch = (int)s->set.batch;
-    qnn_program *p = NULL;
+    runner p = {0};
     qnn_loader *ld = NULL;
     qnn_confusion *c = NULL;
     float *const logits = malloc((size_t)batch * (size_t)s->n_classes * sizeof *logits);
     const float *x;
     const int32_t *y;
     int n = 0, done = 0;
-    qnn_status status =
-        logits == NULL
-            ? QNN_ERR_NOMEM
-            : qnn_program_compile(&p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
+    qnn_status status = logits == NULL ? QNN_ERR_NOMEM : open_runner(s, &p, m, batch);
 
     if (status == QNN_OK)
         status = qnn_confusion_create(&c, s->ctx, s->n_classes);
@@ -31,7 +81,7 @@ qnn_status study_score(study *s, const qnn_model *m, study_result *r)
     if (status == QNN_OK)
         status = qnn_loader_begin(ld, 0);
     while (status == QNN_OK && (status = qnn_loader_next(ld, &x, &y, &n)) == QNN_OK && n > 0) {
-        status = qnn_run(p, s->ctx, x, n, logits);
+        status = run(s, &p, x, n, logits);
         if (status == QNN_OK)
             status = qnn_confusion_add_logits(c, logits, y, n);
         done += n;
@@ -40,11 +90,14 @@ qnn_status study_score(study *s, const qnn_model *m, study_result *r)
         if (study_interrupted())
             status = QNN_ERR_STOPPED;
     }
-    if (status == QNN_OK)
+    if (status == QNN_OK) {
         r->metrics = qnn_confusion_metrics(c);
+        if (strcmp(s->set.average, "weighted") == 0)
+            weigh(&r->metrics, c);
+    }
     qnn_loader_free(ld);
     qnn_confusion_free(c);
-    qnn_program_free(p);
+    close_runner(&p);
     free(logits);
     return status;
 }
@@ -103,18 +156,15 @@ static qnn_status time_batch(study *s, const qnn_model *m, const float *images, 
     const size_t item = (size_t)s->set.image_size * (size_t)s->set.image_size * 3;
     double *const ms = malloc((size_t)n_runs * sizeof *ms);
     float *const logits = malloc((size_t)batch * (size_t)s->n_classes * sizeof *logits);
-    qnn_program *p = NULL;
-    qnn_status status =
-        ms == NULL || logits == NULL
-            ? QNN_ERR_NOMEM
-            : qnn_program_compile(&p, s->ctx, m, &(qnn_program_opts){.max_batch = batch});
+    runner p = {0};
+    qnn_status status = ms == NULL || logits == NULL ? QNN_ERR_NOMEM : open_runner(s, &p, m, batch);
 
     for (int i = -(int)s->set.warmup; status == QNN_OK && i < n_runs; i++) {
         const int first =
             batch < n_images ? (i + (int)s->set.warmup) % (n_images / batch) * batch : 0;
         const double start = study_now();
 
-        status = qnn_run(p, s->ctx, images + (size_t)first * item, batch, logits);
+        status = run(s, &p, images + (size_t)first * item, batch, logits);
         if (i >= 0)
             ms[i] = 1e3 * (study_now() - start);
         study_live("%s  timing batches of %d  %d/%d", study_methods[s->method].name, batch, i + 1,
@@ -124,7 +174,7 @@ static qnn_status time_batch(study *s, const qnn_model *m, const float *images, 
     }
     if (status == QNN_OK)
         summarise(ms, n_runs, median, spread);
-    qnn_program_free(p);
+    close_runner(&p);
     free(logits);
     free(ms);
     return status;

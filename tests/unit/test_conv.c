@@ -33,8 +33,7 @@ static void teardown(void)
     qnn_ctx_free(ctx);
 }
 
-/* ---- running one node
- * ----------------------------------------------------------------------------- */
+/* ---- running one node ------------------------------------------------------------------------ */
 
 typedef struct run {
     qnn_ctx *ctx;
@@ -108,8 +107,7 @@ static void expect_same_bits(const qnn_model *model, const run *r, qnn_node i, c
     }
 }
 
-/* ---- f32
- * --------------------------------------------------------------------------------------------- */
+/* ---- f32 ------------------------------------------------------------------------------------- */
 
 /* Values and the sums of magnitudes that bound their rounding errors. */
 typedef struct sums {
@@ -326,8 +324,7 @@ START_TEST(backward_on_other_threads)
 }
 END_TEST
 
-/* ---- weights that are not f32
- * ------------------------------------------------------------------------- */
+/* ---- weights that are not f32 ---------------------------------------------------------------- */
 
 /* What w becomes when fake-quantised, from the definition. */
 static void fake(const float *w, size_t channels, size_t per, int bits, int is_per_channel,
@@ -448,9 +445,7 @@ START_TEST(stored_weights)
 }
 END_TEST
 
-/* ---- int8
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- int8 ------------------------------------------------------------------------------------ */
 
 #define S_IN  0.03125f
 #define S_OUT 0.75f
@@ -627,9 +622,7 @@ START_TEST(padding_is_the_zero_point)
 }
 END_TEST
 
-/* ---- linear
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- linear ---------------------------------------------------------------------------------- */
 
 typedef struct linear_case {
     int features, units;
@@ -779,9 +772,7 @@ START_TEST(linear_dynamic)
 }
 END_TEST
 
-/* ---- refusals
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 typedef struct refusal {
     qnn_op_kind kind;

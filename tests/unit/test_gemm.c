@@ -89,8 +89,7 @@ static void gather_u8(const void *arg, size_t r0, size_t nr, size_t c0, size_t n
         memcpy(dst + i * ld, p->data + (r0 + i) * p->ld + c0, nc);
 }
 
-/* ---- f32
- * ----------------------------------------------------------------------------------------- */
+/* ---- f32 ------------------------------------------------------------------------------------- */
 
 typedef struct f32_case {
     size_t m, n, k, lda_extra; /* lda = k + lda_extra */
@@ -233,8 +232,7 @@ START_TEST(f32_rows_do_not_depend_on_m)
 }
 END_TEST
 
-/* ---- A^T B
- * ----------------------------------------------------------------------------------------- */
+/* ---- A^T B ----------------------------------------------------------------------------------- */
 
 typedef struct at_b_case {
     size_t m, n, unit, n_units, n_shards;
@@ -310,8 +308,7 @@ START_TEST(at_b_against_naive)
 }
 END_TEST
 
-/* ---- u8 x s8
- * ------------------------------------------------------------------------------------------ */
+/* ---- u8 x s8 --------------------------------------------------------------------------------- */
 
 enum { TO_U8, TO_F32, TO_F32_ROWS, N_KINDS };
 
@@ -475,6 +472,45 @@ START_TEST(u8s8_is_exact)
 }
 END_TEST
 
+/* Pairs that saturate where products are added in 16 bits. */
+START_TEST(known_pairs)
+{
+    static const struct {
+        uint8_t a[2];
+        int8_t b[2];
+        float sum;
+    } pairs[] = {{{211, 171}, {71, 107}, 33278.0f}, {{255, 255}, {-128, -128}, -65280.0f}};
+    const int32_t bias = 0;
+    const float mult = 1.0f;
+
+    for (size_t i = 0; i < LEN(pairs); i++)
+        for (int isa = 0; isa < n_isas; isa++) {
+            qnn_ctx *const ctx = ctxs[isa][0];
+            const qnn_gemm_u8s8_kernel *const ker = ctx->k.gemm_u8s8;
+            int8_t *const packed = tu_alloc_aligned(qnn_gemm__packed_u8s8(ker, 2, 1));
+            float got = 0.0f;
+            const qnn_gemm_u8s8_args g = {.m = 1,
+                                          .n = 1,
+                                          .k = 2,
+                                          .a = pairs[i].a,
+                                          .lda = 2,
+                                          .b = packed,
+                                          .bias = &bias,
+                                          .mult = &mult,
+                                          .dst_f32 = &got,
+                                          .lo = -INFINITY,
+                                          .hi = INFINITY,
+                                          .ldd = 1};
+
+            qnn_gemm__pack_u8s8(ctx, ker, 2, 1, pairs[i].b, 1, 1, packed);
+            qnn_gemm__u8s8(ctx, ker, ctx->k.vec, &g);
+            ck_assert_msg(got == pairs[i].sum, "%s: %g, expected %g", ker->name, (double)got,
+                          (double)pairs[i].sum);
+            free(packed);
+        }
+}
+END_TEST
+
 Suite *gemm_suite(void)
 {
     Suite *const s = suite_create("gemm");
@@ -486,6 +522,7 @@ Suite *gemm_suite(void)
     tcase_add_test(f32, f32_rows_do_not_depend_on_m);
     tcase_add_loop_test(f32, at_b_against_naive, 0, LEN(at_b_cases));
     tcase_add_loop_test(u8s8, u8s8_is_exact, 0, LEN(u8s8_cases));
+    tcase_add_test(u8s8, known_pairs);
     tcase_set_timeout(f32, 60);
     tcase_set_timeout(u8s8, 60);
     suite_add_tcase(s, f32);

@@ -283,6 +283,37 @@ START_TEST(sides_are_limited)
 }
 END_TEST
 
+/* A JPEG whose first Huffman table has 510 symbols, where 256 is the most. */
+START_TEST(huffman_tables_are_limited)
+{
+    enum { N_SYMBOLS = 510, TABLE = 2 + 2 + 17 + N_SYMBOLS };
+    qnn_ctx *const ctx = tu_ctx(1);
+    const bytes jpeg = read_image("rgb.jpg");
+    unsigned char *const file = tu_alloc(jpeg.n + TABLE), *const table = file + 2;
+    uint8_t *rgb;
+    int h, w;
+
+    memset(file, 0, jpeg.n + TABLE);
+    memcpy(file, jpeg.data, 2);
+    memcpy(table, "\xff\xc4", 2);
+    table[2] = (TABLE - 2) >> 8;
+    table[3] = (TABLE - 2) & 255;
+    table[5 + 11] = table[5 + 12] = N_SYMBOLS / 2;
+    memcpy(table + TABLE, jpeg.data + 2, jpeg.n - 2);
+    expect_failure(ctx, file, jpeg.n + TABLE, QNN_ERR_FORMAT, "damaged image, or not a JPEG");
+    /* as many as there may be are no reason to refuse the file */
+    table[5 + 12] = 1;
+    table[2] = (TABLE - 2 - 254) >> 8;
+    table[3] = (TABLE - 2 - 254) & 255;
+    memmove(table + TABLE - 254, table + TABLE, jpeg.n - 2);
+    TU_OK(ctx, decode_exact(ctx, &rgb, &h, &w, file, jpeg.n + TABLE - 254));
+    qnn_image_free(ctx, rgb, h, w);
+    free(file);
+    free(jpeg.data);
+    qnn_ctx_free(ctx);
+}
+END_TEST
+
 static void expect_load_failure(qnn_ctx *ctx, const char *path, qnn_status expected,
                                 const char *text)
 {
@@ -489,6 +520,7 @@ Suite *image_suite(void)
     tcase_add_loop_test(t, changed_bits_do_no_harm, 0, N_PICTURES);
     tcase_add_test(t, other_bytes_are_refused);
     tcase_add_test(t, sides_are_limited);
+    tcase_add_test(t, huffman_tables_are_limited);
     tcase_add_test(t, failures_name_the_path);
     tcase_add_test(t, image_arguments_are_checked);
     suite_add_tcase(s, t);
