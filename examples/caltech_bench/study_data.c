@@ -30,7 +30,7 @@ static void resolve(study_settings *set)
 
 static int fail(const study *s, const char *what)
 {
-    fprintf(stderr, "caltech_bench: %s: %s\n", what, qnn_ctx_error(s->ctx));
+    study_error("%s: \"%s\": %s", what, s->set.data, qnn_ctx_error(s->ctx));
     return 2;
 }
 
@@ -60,7 +60,7 @@ static int scan(study *s)
     }
     if (status != QNN_OK) {
         (void)fail(s, "--data");
-        fprintf(stderr, "caltech_bench: --skip-bad leaves such files out\n");
+        study_error("--skip-bad leaves such files out");
         return 2;
     }
     study_line("Read %lld images in %.1f s", (long long)qnn_dataset_size(s->data),
@@ -79,17 +79,17 @@ static int split(study *s)
 
     s->indices = malloc((size_t)(n > 0 ? n : 1) * sizeof *s->indices);
     if (s->indices == NULL) {
-        fprintf(stderr, "caltech_bench: out of memory\n");
+        study_error("out of memory");
         return 1;
     }
     if (qnn_split(s->indices, &s->n_val, &s->n_train, s->ctx, n, s->set.limit, s->set.val_fraction,
                   (uint64_t)s->set.seed) != QNN_OK)
         return fail(s, "--data");
     if (s->n_val < 1 || s->n_train < s->set.batch) {
-        fprintf(stderr,
-                "caltech_bench: %lld training and %lld validation images are too few for a batch "
-                "of %lld\n",
-                (long long)s->n_train, (long long)s->n_val, (long long)s->set.batch);
+        study_error("--batch, --limit: %lld training and %lld validation images are too few for a "
+                    "batch of %lld (limit %lld)",
+                    (long long)s->n_train, (long long)s->n_val, (long long)s->set.batch,
+                    (long long)s->set.limit);
         return 2;
     }
     return 0;
@@ -99,6 +99,7 @@ int study_data_open(study *s)
 {
     const int size = (int)s->set.image_size;
     qnn_dataset *plain, *cached;
+    int64_t n_drawn = s->set.builtin_images;
     qnn_status status;
     int rc;
 
@@ -106,10 +107,12 @@ int study_data_open(study *s)
     s->is_builtin = strcmp(s->set.data, "builtin") == 0;
     if (s->set.epochs == 0)
         s->set.epochs = s->is_builtin ? s->set.builtin_epochs : 10;
+    if (s->set.limit > 0 && s->set.limit < n_drawn)
+        n_drawn = s->set.limit; /* no more than are used */
     if (s->is_builtin)
         status =
             qnn_dataset_open_builtin(&plain, s->ctx,
-                                     &(qnn_builtin_opts){.n_items = s->set.builtin_images,
+                                     &(qnn_builtin_opts){.n_items = n_drawn,
                                                          .height = size,
                                                          .width = size,
                                                          .seed = (uint64_t)s->set.builtin_seed});
@@ -121,12 +124,14 @@ int study_data_open(study *s)
     s->data = plain;
     if (s->set.cache_mb > 0) {
         if (qnn_dataset_cache(&cached, s->ctx, plain, (size_t)s->set.cache_mb << 20) != QNN_OK)
-            return fail(s, "data_cache_mb");
+            return fail(s, "--data");
         s->data = cached;
     }
     s->n_classes = qnn_dataset_classes(s->data);
     study_line("Data: %s", qnn_dataset_description(s->data));
-    if (!s->is_builtin && (rc = scan(s)) != 0) /* the library's own drawings cannot fail */
+    /* Drawings cannot fail: they are only made beforehand, so that the first method to train has
+     * them as ready as the others do. */
+    if ((!s->is_builtin || s->set.cache_mb > 0) && (rc = scan(s)) != 0)
         return rc;
     return split(s);
 }

@@ -25,13 +25,13 @@ int study_png_to_jpeg(const study *s, const char *png, const char *jpg)
     int h, w, ok;
 
     if (qnn_image_load(&rgb, &h, &w, s->ctx, png) != QNN_OK) {
-        fprintf(stderr, "caltech_bench: %s\n", qnn_ctx_error(s->ctx));
+        study_error("%s", qnn_ctx_error(s->ctx));
         return 1;
     }
     ok = stbi_write_jpg(jpg, w, h, 3, rgb, (int)s->set.figure_quality);
     qnn_image_free(s->ctx, rgb, h, w);
     if (!ok)
-        fprintf(stderr, "caltech_bench: cannot write %s\n", jpg);
+        study_error("cannot write %s", jpg);
     (void)remove(png);
     return !ok;
 }

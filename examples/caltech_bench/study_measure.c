@@ -167,8 +167,9 @@ static qnn_status time_batch(study *s, const qnn_model *m, const float *images, 
         status = run(s, &p, images + (size_t)first * item, batch, logits);
         if (i >= 0)
             ms[i] = 1e3 * (study_now() - start);
-        study_live("%s  timing batches of %d  %d/%d", study_methods[s->method].name, batch, i + 1,
-                   n_runs);
+        study_live("%s  timing batches of %d  %s %d/%d", study_methods[s->method].name, batch,
+                   i < 0 ? "warm-up" : "run", i < 0 ? i + 1 + (int)s->set.warmup : i + 1,
+                   i < 0 ? (int)s->set.warmup : n_runs);
         if (study_interrupted())
             status = QNN_ERR_STOPPED;
     }

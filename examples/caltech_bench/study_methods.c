@@ -122,11 +122,15 @@ static qnn_status fit(study *s, qnn_model *m, study_result *r)
         qnn_trainer_create(&t, s->ctx, m,
                            &(qnn_trainer_opts){.batch = (int)s->set.batch,
                                                .lr = (float)s->set.lr,
+                                               .beta1 = (float)s->set.beta1,
+                                               .beta2 = (float)s->set.beta2,
+                                               .eps = (float)s->set.eps,
+                                               .weight_decay = (float)s->set.weight_decay,
                                                .clip_norm = (float)s->set.clip_norm,
                                                .seed = (uint64_t)(s->set.seed + s->repeat)});
 
     study_path(s, checkpoint, s->set.checkpoints_dir, study_methods[s->method].key, ".ckpt");
-    study_path(s, log, ".", study_methods[s->method].key, "-curve.csv");
+    study_path(s, log, s->set.checkpoints_dir, study_methods[s->method].key, "-epochs.csv");
     if (status == QNN_OK)
         status = study_loader(s, &train, 1);
     if (status == QNN_OK)
@@ -137,6 +141,7 @@ static qnn_status fit(study *s, qnn_model *m, study_result *r)
         o.val = val;
         o.plateau.factor = (float)s->set.plateau_factor;
         o.plateau.patience = (int)s->set.plateau_patience;
+        o.plateau.threshold = (float)s->set.plateau_threshold;
         o.on_progress = on_progress;
         o.on_epoch = on_epoch;
         o.user = &user;
@@ -156,8 +161,6 @@ static qnn_status fit(study *s, qnn_model *m, study_result *r)
         r->train_s = done.seconds;
         r->last = done.last.val;
         r->best_epoch = done.best.epoch;
-        (void)remove(checkpoint); /* a finished method is in the state file; the model's file is
-                                     what is kept */
     }
     qnn_loader_free(val);
     qnn_loader_free(train);
@@ -253,11 +256,21 @@ static qnn_quant_opts quant_opts(const study *s)
 
 static qnn_status run_dynamic(study *s, study_result *r)
 {
-    const qnn_quant_opts opts = quant_opts(s);
+    static const char *const linear[] = {"fc1", "fc2"};
+    qnn_quant_opts opts = quant_opts(s);
+    char skip[STUDY_TEXT_MAX + 16];
     const double start = study_now();
     qnn_model *fused = NULL, *m = NULL;
     qnn_status status = qnn_fuse(&fused, s->ctx, s->fp32);
 
+    (void)snprintf(skip, sizeof skip, "%s", s->set.skip_layers);
+    for (int i = 0; i < 2; i++)
+        if (!study_in_list(s->set.dynamic_layers, linear[i]) && !study_in_list(skip, linear[i])) {
+            const size_t used = strlen(skip);
+
+            (void)snprintf(skip + used, sizeof skip - used, "%s%s", used > 0 ? "," : "", linear[i]);
+        }
+    opts.skip = skip[0] != '\0' ? skip : NULL;
     if (status == QNN_OK)
         status = qnn_quantize_dynamic(&m, s->ctx, fused, &opts);
     r->train_s = study_now() - start;
@@ -304,12 +317,18 @@ static qnn_status run_static(study *s, study_result *r)
     qnn_status status = qnn_fuse(&fused, s->ctx, s->fp32);
 
     if (status == QNN_OK)
-        status = qnn_stats_create(&st, s->ctx, fused,
-                                  &(qnn_stats_opts){.max_batch = (int)s->set.calib_batch});
+        status =
+            qnn_stats_create(&st, s->ctx, fused,
+                             &(qnn_stats_opts){.max_batch = (int)s->set.calib_batch,
+                                               .observer = strcmp(s->set.observer, "min-max") == 0
+                                                               ? QNN_OBSERVER_MINMAX
+                                                               : QNN_OBSERVER_MOVING_AVERAGE});
     if (status == QNN_OK)
         status = calibrate(s, st);
     if (status == QNN_OK)
         status = qnn_quantize_static(&m, s->ctx, fused, st, &opts);
+    (void)snprintf(r->note, sizeof r->note, "calibrated on %lld images",
+                   st != NULL ? (long long)qnn_stats_images(st) : 0);
     qnn_stats_free(st);
     r->train_s = study_now() - start;
     if (status == QNN_OK)

@@ -1,364 +1,14 @@
-/*
- * Settings: one table names, bounds and documents each; the command line, the configuration file,
- * --help and the resolved settings that a run writes beside its results all come from it.
- */
+/* The command line, and what the table of settings cannot say of several settings together. */
 #include "study.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-typedef enum kind { TEXT, INTEGER, REAL, FLAG } kind;
-
-typedef struct setting {
-    const char *path;    /* in the configuration file: "train.epochs" */
-    const char *flag;    /* "--epochs", NULL: only in the file */
-    const char *operand; /* as --help shows it */
-    kind kind;
-    size_t offset;
-    double lo, hi;
-    const char *text;    /* default */
-    const char *choices; /* of TEXT, "a|b"; NULL: any */
-    const char *help;
-    int is_free; /* 1: a resumed run may have another value */
-} setting;
-
-#define AT(field) offsetof(study_settings, field)
-#define NO_LIMIT  1e15
-
-static const setting table[] = {
-    {"data", "--data", "DIR|builtin", TEXT, AT(data), 0, 0, "", NULL,
-     "image folder, or the library's own drawings (default: CALTECH101_DIR, then data/caltech101, "
-     "then builtin)",
-     0},
-    {"out", "--out", "DIR", TEXT, AT(out), 0, 0, "results", NULL,
-     "folder for everything that is written", 1},
-    {"methods", "--methods", "LIST", TEXT, AT(methods), 0, 0,
-     "fp32-gpu,fp32-cpu,fp16,bf16,ptq-dynamic,ptq-static,qat,int4-sim", NULL,
-     "comma-separated, see --list-methods", 1},
-    {"checkpoint", "--checkpoint", "FILE", TEXT, AT(checkpoint), 0, 0, "", NULL,
-     "FP32 model file that the post-training methods start from", 0},
-    {"train.epochs", "--epochs", "N", INTEGER, AT(epochs), 0, STUDY_MAX_EPOCHS, "0", NULL,
-     "epochs of FP32 and of QAT (0: 10, or builtin.epochs with built-in data)", 0},
-    {"train.batch", "--batch", "N", INTEGER, AT(batch), 1, 1024, "64", NULL,
-     "batch of training, scoring and batch timing", 0},
-    {"train.lr", "--lr", "X", REAL, AT(lr), 1e-8, 10, "0.001", NULL, "Adam's learning rate", 0},
-    {"train.clip_norm", NULL, NULL, REAL, AT(clip_norm), 0, 1e9, "1", NULL,
-     "largest gradient norm, 0: no clipping", 0},
-    {"train.plateau_factor", NULL, NULL, REAL, AT(plateau_factor), 0, 0.999, "0.1", NULL,
-     "learning rate's factor when validation error stalls, 0: never", 0},
-    {"train.plateau_patience", NULL, NULL, INTEGER, AT(plateau_patience), 0, 1000, "3", NULL,
-     "epochs without improvement before that", 0},
-    {"seed", "--seed", "N", INTEGER, AT(seed), 0, NO_LIMIT, "0", NULL,
-     "of the split, the order and the initial parameters; repeat k adds k to the last two", 0},
-    {"repeats", "--repeats", "N", INTEGER, AT(repeats), 1, STUDY_MAX_REPEATS, "1", NULL,
-     "whole runs with other seeds; the table then has mean and standard deviation", 1},
-    {"limit", "--limit", "N", INTEGER, AT(limit), 0, NO_LIMIT, "0", NULL,
-     "images in all, 0: every one", 0},
-    {"val_fraction", NULL, NULL, REAL, AT(val_fraction), 0.01, 0.9, "0.2", NULL,
-     "share of the images that validate", 0},
-    {"threads", "--threads", "N", INTEGER, AT(threads), 0, 256, "0", NULL,
-     "0: the processors this process may use", 1},
-    {"isa", "--isa", "NAME", TEXT, AT(isa), 0, 0, "", NULL,
-     "cap on the instruction set: ref, avx2, avx512, avx512vnni", 1},
-    {"quant.weights", "--weights", "KIND", TEXT, AT(weights), 0, 0, "per-channel",
-     "per-channel|per-tensor", "scales of int8 weights: per-channel or per-tensor", 0},
-    {"quant.calib_images", "--calib", "N", INTEGER, AT(calib_images), 1, 1e6, "200", NULL,
-     "calibration images, the first of the training split", 0},
-    {"quant.calib_batch", NULL, NULL, INTEGER, AT(calib_batch), 1, 1024, "32", NULL,
-     "batch of calibration", 0},
-    {"quant.skip_layers", NULL, NULL, TEXT, AT(skip_layers), 0, 0, "", NULL,
-     "comma-separated layers that stay float in PTQ-Dynamic, PTQ-Static and QAT", 0},
-    {"model.image_size", NULL, NULL, INTEGER, AT(image_size), 16, 512, "128", NULL,
-     "images are resized to this square", 0},
-    {"model.channels1", NULL, NULL, INTEGER, AT(channels1), 1, 1024, "32", NULL, "filters of conv1",
-     0},
-    {"model.channels2", NULL, NULL, INTEGER, AT(channels2), 1, 1024, "64", NULL, "filters of conv2",
-     0},
-    {"model.channels3", NULL, NULL, INTEGER, AT(channels3), 1, 1024, "128", NULL,
-     "filters of conv3", 0},
-    {"model.hidden", NULL, NULL, INTEGER, AT(hidden), 1, 65536, "256", NULL, "units of fc1", 0},
-    {"model.kernel", NULL, NULL, INTEGER, AT(kernel), 1, 15, "3", NULL,
-     "side of every convolution's kernel, odd", 0},
-    {"normalise.mean_r", NULL, NULL, REAL, AT(mean_r), -10, 10, "0.485", NULL,
-     "(pixel / 255 - mean) / std", 0},
-    {"normalise.mean_g", NULL, NULL, REAL, AT(mean_g), -10, 10, "0.456", NULL, "", 0},
-    {"normalise.mean_b", NULL, NULL, REAL, AT(mean_b), -10, 10, "0.406", NULL, "", 0},
-    {"normalise.std_r", NULL, NULL, REAL, AT(std_r), 1e-3, 100, "0.229", NULL, "", 0},
-    {"normalise.std_g", NULL, NULL, REAL, AT(std_g), 1e-3, 100, "0.224", NULL, "", 0},
-    {"normalise.std_b", NULL, NULL, REAL, AT(std_b), 1e-3, 100, "0.225", NULL, "", 0},
-    {"timing.warmup", NULL, NULL, INTEGER, AT(warmup), 0, 10000, "5", NULL, "runs before timing",
-     1},
-    {"timing.single_runs", NULL, NULL, INTEGER, AT(single_runs), 1, 100000, "100", NULL,
-     "timed runs of one image", 1},
-    {"timing.batch_runs", NULL, NULL, INTEGER, AT(batch_runs), 1, 100000, "20", NULL,
-     "timed runs of a batch", 1},
-    {"data_cache_mb", NULL, NULL, INTEGER, AT(cache_mb), 0, 1e6, "512", NULL,
-     "bound on decoded pixels kept in memory, 0: none are", 1},
-    {"data_workers", NULL, NULL, INTEGER, AT(workers), 1, 64, "1", NULL,
-     "background decoding threads", 1},
-    {"skip_bad", "--skip-bad", NULL, FLAG, AT(skip_bad), 0, 1, "0", NULL,
-     "leave out files that are not images, count and list them", 0},
-    {"builtin.images", NULL, NULL, INTEGER, AT(builtin_images), 100, 1e6, "3000", NULL,
-     "images of the built-in data set", 0},
-    {"builtin.epochs", NULL, NULL, INTEGER, AT(builtin_epochs), 1, STUDY_MAX_EPOCHS, "5", NULL,
-     "epochs with built-in data when --epochs is not given", 0},
-    {"builtin.seed", NULL, NULL, INTEGER, AT(builtin_seed), 0, NO_LIMIT, "1", NULL,
-     "of the drawings", 0},
-    {"folders.models", NULL, NULL, TEXT, AT(models_dir), 0, 0, "models", NULL, "below out", 1},
-    {"folders.checkpoints", NULL, NULL, TEXT, AT(checkpoints_dir), 0, 0, "checkpoints", NULL,
-     "below out", 1},
-    {"folders.figures", NULL, NULL, TEXT, AT(figures_dir), 0, 0, "figures", NULL, "below out", 1},
-    {"figures.format", NULL, NULL, TEXT, AT(figure_format), 0, 0, "png", "png|svg|jpg",
-     "png, svg or jpg", 1},
-    {"figures.quality", NULL, NULL, INTEGER, AT(figure_quality), 1, 100, "90", NULL, "of jpg", 1},
-    {"figures.width", NULL, NULL, INTEGER, AT(figure_width), 200, 8000, "1000", NULL, "pixels", 1},
-    {"figures.height", NULL, NULL, INTEGER, AT(figure_height), 150, 8000, "560", NULL, "pixels", 1},
-    {"no_figures", "--no-figures", NULL, FLAG, AT(no_figures), 0, 1, "0", NULL, "write no figures",
-     1},
-    {"quick", "--quick", NULL, FLAG, AT(quick), 0, 1, "0", NULL,
-     "a look in a minute: 1 epoch, 300 images, 20 calibration images, short timing, where not "
-     "given",
-     1},
-};
-#define N_SETTINGS (sizeof table / sizeof *table)
-
-/* What --quick changes unless the same setting was given. */
-static const struct quick {
-    const char *path, *value;
-} quick_values[] = {
-    {"train.epochs", "1"},        {"limit", "300"},           {"quant.calib_images", "20"},
-    {"timing.single_runs", "10"}, {"timing.batch_runs", "3"}, {"timing.warmup", "1"},
-};
-
-static int fail(const char *what, const char *value, const char *why)
-{
-    fprintf(stderr, "caltech_bench: %s: \"%s\" %s\n", what, value, why);
-    return 2;
-}
-
-static void *field(study_settings *set, const setting *t) { return (char *)set + t->offset; }
-
-static const void *const_field(const study_settings *set, const setting *t)
-{
-    return (const char *)set + t->offset;
-}
-
-static int is_choice(const char *choices, const char *value)
-{
-    const size_t len = strlen(value);
-
-    for (const char *at = choices; at != NULL;
-         at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
-        if (strncmp(at, value, len) == 0 && (at[len] == '|' || at[len] == '\0'))
-            return 1;
-    return 0;
-}
-
-/* Sets one value from text; what names it in messages. */
-static int set_value(study_settings *set, const setting *t, const char *what, const char *value)
-{
-    char why[160], *end;
-    double number;
-
-    if (t->kind == TEXT) {
-        if (strlen(value) >= STUDY_TEXT_MAX)
-            return fail(what, value, "is too long");
-        if (t->choices != NULL && !is_choice(t->choices, value)) {
-            (void)snprintf(why, sizeof why, "is not one of %s", t->choices);
-            return fail(what, value, why);
-        }
-        (void)snprintf(field(set, t), STUDY_TEXT_MAX, "%s", value);
-        return 0;
-    }
-    errno = 0;
-    number = strtod(value, &end);
-    if (end == value || *end != '\0' || errno != 0 || !isfinite(number))
-        return fail(what, value, "is not a number");
-    if (t->kind != REAL && number != floor(number))
-        return fail(what, value, "is not a whole number");
-    if (number < t->lo || number > t->hi) {
-        (void)snprintf(why, sizeof why, "is outside %g..%g", t->lo, t->hi);
-        return fail(what, value, why);
-    }
-    if (t->kind == REAL)
-        *(double *)field(set, t) = number;
-    else
-        *(int64_t *)field(set, t) = (int64_t)number;
-    return 0;
-}
-
-/* ---- configuration file
- * ------------------------------------------------------------------------------------------------------------
- */
-
-static const setting *by_path(const char *path)
-{
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (strcmp(table[i].path, path) == 0)
-            return &table[i];
-    return NULL;
-}
-
-static int read_object(study_settings *set, const char *file, const json_t *object,
-                       const char *prefix, unsigned char *given)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
-    {
-        char path[256], what[600], text[64];
-        const setting *t;
-        int rc;
-
-        (void)snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", key);
-        (void)snprintf(what, sizeof what, "%s: %s", file, path);
-        if (json_is_object(value)) {
-            if ((rc = read_object(set, file, value, path, given)) != 0)
-                return rc;
-            continue;
-        }
-        t = by_path(path);
-        if (t == NULL)
-            return fail(what, key, "is not a setting; --help lists them");
-        if (t->kind == TEXT   ? !json_is_string(value)
-            : t->kind == FLAG ? !json_is_boolean(value)
-                              : !json_is_number(value))
-            return fail(what, key,
-                        t->kind == TEXT   ? "must be text"
-                        : t->kind == FLAG ? "must be true or false"
-                                          : "must be a number");
-        if (t->kind == FLAG)
-            (void)snprintf(text, sizeof text, "%d", json_is_true(value));
-        else if (t->kind != TEXT)
-            (void)snprintf(text, sizeof text, "%.17g", json_number_value(value));
-        if ((rc = set_value(set, t, what, t->kind == TEXT ? json_string_value(value) : text)) != 0)
-            return rc;
-        given[t - table] = 1;
-    }
-    return 0;
-}
-
-static int read_config(study_settings *set, const char *file, unsigned char *given)
-{
-    json_error_t error;
-    json_t *const root = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
-    int rc;
-
-    if (root == NULL) {
-        fprintf(stderr, "caltech_bench: --config: %s, line %d: %s\n", file, error.line, error.text);
-        return 2;
-    }
-    rc = json_is_object(root) ? read_object(set, file, root, "", given)
-                              : fail("--config", file, "does not hold a JSON object");
-    json_decref(root);
-    return rc;
-}
-
-static json_t *value_json(const study_settings *set, const setting *t)
-{
-    switch (t->kind) {
-    case TEXT:
-        return json_string(const_field(set, t));
-    case REAL:
-        return json_real(*(const double *)const_field(set, t));
-    case FLAG:
-        return json_boolean(*(const int64_t *)const_field(set, t) != 0);
-    case INTEGER:
-        return json_integer(*(const int64_t *)const_field(set, t));
-    }
-    return NULL;
-}
-
-json_t *study_options_json(const study_settings *set)
-{
-    json_t *const root = json_object();
-
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const char *const dot = strchr(table[i].path, '.');
-        char group[64];
-        json_t *parent = root;
-
-        if (dot != NULL) {
-            (void)snprintf(group, sizeof group, "%.*s", (int)(dot - table[i].path), table[i].path);
-            parent = json_object_get(root, group);
-            if (parent == NULL) {
-                parent = json_object();
-                (void)json_object_set_new(root, group, parent);
-            }
-        }
-        (void)json_object_set_new(parent, dot != NULL ? dot + 1 : table[i].path,
-                                  value_json(set, &table[i]));
-    }
-    return root;
-}
-
-static const json_t *look_up(const json_t *root, const char *path)
-{
-    const char *const dot = strchr(path, '.');
-    char group[64];
-
-    if (dot == NULL)
-        return json_object_get(root, path);
-    (void)snprintf(group, sizeof group, "%.*s", (int)(dot - path), path);
-    return json_object_get(json_object_get(root, group), dot + 1);
-}
-
-const char *study_options_differ(const json_t *a, const json_t *b)
-{
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (!table[i].is_free && !json_equal(look_up(a, table[i].path), look_up(b, table[i].path)))
-            return table[i].path;
-    return NULL;
-}
-
-/* ---- command line
- * ----------------------------------------------------------------------------------------------------------------------
- */
-
-static void help(void)
-{
-    printf("caltech_bench: eight ways of running one small network, compared on accuracy, size, "
-           "latency and training time\n\n"
-           "usage: caltech_bench [options]\n\n");
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        char left[80];
-
-        if (table[i].flag == NULL)
-            continue;
-        (void)snprintf(left, sizeof left, "%s %s", table[i].flag,
-                       table[i].operand != NULL ? table[i].operand : "");
-        printf("  %-24s %s%s%s%s\n", left, table[i].help,
-               table[i].kind != FLAG && table[i].text[0] != '\0' ? " [" : "",
-               table[i].kind != FLAG ? table[i].text : "",
-               table[i].kind != FLAG && table[i].text[0] != '\0' ? "]" : "");
-    }
-    printf(
-        "  --config FILE.json       settings from a file; options given on the command line win\n"
-        "  --resume DIR             go on with the interrupted run in DIR\n"
-        "  --list-methods           the methods and what each needs\n"
-        "  --help, --version\n\n"
-        "settings of the file (the run writes all of them, resolved, to OUT/settings.json):\n");
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        printf("  %-24s %s [%s]\n", table[i].path, table[i].help, table[i].text);
-}
 
 /* The option's operand, or NULL with a message. */
 static const char *operand(int argc, char **argv, int *i)
 {
     if (*i + 1 < argc)
         return argv[++*i];
-    fprintf(stderr, "caltech_bench: %s needs a value\n", argv[*i]);
-    return NULL;
-}
-
-static const setting *by_flag(const char *flag)
-{
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (table[i].flag != NULL && strcmp(table[i].flag, flag) == 0)
-            return &table[i];
+    study_error("%s needs a value", argv[*i]);
     return NULL;
 }
 
@@ -374,116 +24,148 @@ static int parse_list(study *s)
         while (k < STUDY_N_METHODS && strcmp(study_methods[k].key, name) != 0)
             k++;
         if (k == STUDY_N_METHODS)
-            return fail("--methods", name, "is not a method; --list-methods shows them");
+            return study_fail("--methods", name, "is not a method; --list-methods shows them");
         s->is_wanted[k] = 1;
         n_wanted++;
     }
-    return n_wanted > 0 ? 0 : fail("--methods", s->set.methods, "names no method");
+    return n_wanted > 0 ? 0 : study_fail("--methods", s->set.methods, "names no method");
+}
+
+/* A comma-separated list of layers; each must be one of known, "conv1,conv2". */
+static int check_layers(const char *what, const char *list, const char *known)
+{
+    char text[STUDY_TEXT_MAX], why[160];
+
+    (void)snprintf(text, sizeof text, "%s", list);
+    for (char *name = strtok(text, ","); name != NULL; name = strtok(NULL, ","))
+        if (!study_in_list(known, name)) {
+            (void)snprintf(why, sizeof why, "is not one of %s", known);
+            return study_fail(what, name, why);
+        }
+    return 0;
+}
+
+static int check_isa(const char *isa)
+{
+    if (isa[0] == '\0')
+        return 0;
+    for (int i = 0; qnn_isa_name(i) != NULL; i++)
+        if (strcmp(qnn_isa_name(i), isa) == 0)
+            return qnn_isa_supported(i)
+                       ? 0
+                       : study_fail("--isa", isa, "is not supported by this machine");
+    return study_fail("--isa", isa,
+                      "is not an instruction set of this build (ref, avx2, avx512, avx512vnni)");
 }
 
 /* What single bounds cannot say. */
 static int check_together(study *s)
 {
-    const char *const isa = s->set.isa;
-    int known = isa[0] == '\0';
+    char kernel[32];
+    int rc = check_isa(s->set.isa);
 
-    for (int i = 0; qnn_isa_name(i) != NULL && !known; i++)
-        if (strcmp(qnn_isa_name(i), isa) == 0) {
-            if (!qnn_isa_supported(i))
-                return fail("--isa", isa, "is not supported by this machine");
-            known = 1;
-        }
-    if (!known)
-        return fail("--isa", isa,
-                    "is not an instruction set of this build (ref, avx2, avx512, avx512vnni)");
+    if (rc == 0)
+        rc = check_layers("quant.skip_layers", s->set.skip_layers, "conv1,conv2,conv3,fc1,fc2");
+    if (rc == 0)
+        rc = check_layers("quant.dynamic_layers", s->set.dynamic_layers, "fc1,fc2");
+    if (rc == 0 && s->resume[0] != '\0' && strcmp(s->set.out, s->resume) != 0)
+        rc =
+            study_fail("--out", s->set.out, "is not the folder of --resume, where the run goes on");
+    if (rc != 0)
+        return rc;
+    (void)snprintf(kernel, sizeof kernel, "%lld", (long long)s->set.kernel);
     if (s->set.kernel % 2 == 0)
-        return fail("model.kernel", "even", "must be odd, so that padding keeps the image's size");
-    if (s->set.image_size / 8 < 1)
-        return fail("model.image_size", "too small", "three poolings leave nothing");
+        return study_fail("model.kernel", kernel,
+                          "must be odd, so that padding keeps the image's size");
     for (int k = 0; k < STUDY_N_METHODS; k++)
         if (s->is_wanted[k] && study_methods[k].needs_fp32 && s->set.checkpoint[0] == '\0' &&
-            !s->is_wanted[0] && !s->is_wanted[1])
-            return fail("--methods", study_methods[k].key,
-                        "starts from an FP32 model: add fp32-cpu, or give --checkpoint FILE");
+            !s->is_wanted[STUDY_FP32_CPU])
+            return study_fail("--methods", study_methods[k].key,
+                              "starts from an FP32 model: add fp32-cpu, or give --checkpoint FILE");
     return 0;
 }
 
-static int is_given(const unsigned char *given, const char *path)
+int study_in_list(const char *list, const char *name)
 {
-    return given[by_path(path) - table];
-}
+    const size_t len = strlen(name);
 
-static int apply_quick(study *s, const unsigned char *given)
-{
-    for (size_t i = 0; i < sizeof quick_values / sizeof *quick_values; i++)
-        if (!is_given(given, quick_values[i].path)) {
-            const int rc =
-                set_value(&s->set, by_path(quick_values[i].path), "--quick", quick_values[i].value);
-
-            if (rc != 0)
-                return rc;
-        }
+    for (const char *at = list; at != NULL;
+         at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL)
+        if (len > 0 && strncmp(at, name, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+            return 1;
     return 0;
 }
 
 /* Settings of an interrupted run come from its own settings.json; options on the command line may
  * still be given and are compared. */
-static int parse_all(study *s, int argc, char **argv, unsigned char *given)
+static int read_resumed(study *s, const char *dir, unsigned char *given)
 {
+    char file[STUDY_TEXT_MAX + 32];
     int rc;
 
-    for (int i = 1; i < argc; i++) { /* files first: the command line wins over them */
-        if (strcmp(argv[i], "--config") == 0) {
-            const char *const file = operand(argc, argv, &i);
+    if (strlen(dir) >= STUDY_TEXT_MAX)
+        return study_fail("--resume", dir, "is too long");
+    (void)snprintf(s->resume, sizeof s->resume, "%s", dir);
+    (void)snprintf(file, sizeof file, "%s/settings.json", dir);
+    if ((rc = study_settings_read(&s->set, "--resume", file, given)) != 0)
+        return rc;
+    (void)snprintf(s->set.out, sizeof s->set.out, "%s", dir);
+    return 0;
+}
 
-            if (file == NULL)
-                return 2;
-            if ((rc = read_config(&s->set, file, given)) != 0)
-                return rc;
-        } else if (strcmp(argv[i], "--resume") == 0) {
-            const char *const dir = operand(argc, argv, &i);
-            char file[STUDY_TEXT_MAX + 32];
+/* Files first: the command line wins over them. */
+static int parse_files(study *s, int argc, char **argv, unsigned char *given)
+{
+    for (int i = 1; i < argc; i++) {
+        const int is_config = strcmp(argv[i], "--config") == 0;
+        const int t = study_setting_by_flag(argv[i]);
+        const char *value;
+        int rc;
 
-            if (dir == NULL)
+        if (is_config || strcmp(argv[i], "--resume") == 0) {
+            if ((value = operand(argc, argv, &i)) == NULL)
                 return 2;
-            if (strlen(dir) >= STUDY_TEXT_MAX)
-                return fail("--resume", dir, "is too long");
-            (void)snprintf(s->resume, sizeof s->resume, "%s", dir);
-            (void)snprintf(file, sizeof file, "%s/settings.json", dir);
-            if ((rc = read_config(&s->set, file, given)) != 0)
+            rc = is_config ? study_settings_read(&s->set, "--config", value, given)
+                           : read_resumed(s, value, given);
+            if (rc != 0)
                 return rc;
-            (void)snprintf(s->set.out, sizeof s->set.out, "%s", dir);
-        } else if (by_flag(argv[i]) != NULL && by_flag(argv[i])->kind != FLAG) {
+        } else if (t >= 0 && study_setting_has_operand(t)) {
             i++;
         }
     }
-    for (int i = 1; i < argc; i++) {
-        const setting *const t = by_flag(argv[i]);
-        const char *value = "1";
+    return 0;
+}
 
-        if (strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "--resume") == 0) {
+static int parse_options(study *s, int argc, char **argv, unsigned char *given)
+{
+    for (int i = 1; i < argc; i++) {
+        const int t = study_setting_by_flag(argv[i]);
+        const char *const flag = argv[i], *value = "1";
+        int rc;
+
+        if (strcmp(flag, "--config") == 0 || strcmp(flag, "--resume") == 0) {
             i++;
             continue;
         }
-        if (t == NULL)
-            return fail("unknown option", argv[i], "(--help lists them)");
-        if (t->kind != FLAG && (value = operand(argc, argv, &i)) == NULL)
+        if (t < 0)
+            return study_fail("unknown option", flag, "(--help lists them)");
+        if (study_setting_has_operand(t) && (value = operand(argc, argv, &i)) == NULL)
             return 2;
-        if ((rc = set_value(&s->set, t, t->flag, value)) != 0)
+        if ((rc = study_setting_set(&s->set, t, flag, value)) != 0)
             return rc;
-        given[t - table] = 1;
+        given[t] = 1;
     }
     return 0;
 }
 
 int study_options_parse(study *s, int argc, char **argv)
 {
-    unsigned char given[N_SETTINGS] = {0};
+    unsigned char given[STUDY_MAX_SETTINGS] = {0};
     int rc;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            help();
+            study_settings_help();
             return 0;
         }
         if (strcmp(argv[i], "--version") == 0) {
@@ -495,14 +177,16 @@ int study_options_parse(study *s, int argc, char **argv)
             return 0;
         }
     }
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if ((rc = set_value(&s->set, &table[i], table[i].path, table[i].text)) != 0)
-            return rc;
-    if ((rc = parse_all(s, argc, argv, given)) != 0)
-        return rc;
-    if (s->set.quick && s->resume[0] == '\0' && (rc = apply_quick(s, given)) != 0)
-        return rc;
-    if ((rc = parse_list(s)) != 0)
-        return rc;
-    return (rc = check_together(s)) != 0 ? rc : -1;
+    rc = study_settings_default(&s->set);
+    if (rc == 0)
+        rc = parse_files(s, argc, argv, given);
+    if (rc == 0)
+        rc = parse_options(s, argc, argv, given);
+    if (rc == 0 && s->set.quick && s->resume[0] == '\0')
+        rc = study_settings_quick(&s->set, given);
+    if (rc == 0)
+        rc = parse_list(s);
+    if (rc == 0)
+        rc = check_together(s);
+    return rc != 0 ? rc : -1;
 }

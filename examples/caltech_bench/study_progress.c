@@ -28,6 +28,7 @@ void study_catch_interrupt(void)
 
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
+    action.sa_flags = SA_RESTART;
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
 }
@@ -89,6 +90,21 @@ void study_line(const char *fmt, ...)
     va_end(args);
     printf("\n");
     (void)fflush(stdout);
+}
+
+void study_error(const char *fmt, ...)
+{
+    va_list args;
+
+    if (is_live)
+        printf("\r\033[K");
+    is_live = 0;
+    (void)fflush(stdout);
+    fprintf(stderr, "caltech_bench: ");
+    va_start(args, fmt);
+    (void)vfprintf(stderr, fmt, args);
+    va_end(args);
+    fprintf(stderr, "\n");
 }
 
 const char *study_duration(char *buf, size_t size, double seconds)

@@ -16,12 +16,12 @@ static double train_s(const study_result *r) { return r->train_s; }
 
 const study_measure study_measures[] = {
     {"accuracy", "Validation accuracy", "%", accuracy, "%.2f"},
-    {"precision", "Macro precision", "%", precision, "%.2f"},
-    {"f1", "Macro F1", "%", f1, "%.2f"},
+    {"precision", "Precision", "%", precision, "%.2f"},
+    {"f1", "F1", "%", f1, "%.2f"},
     {"single_latency", "Latency of one image", "ms", single_ms, "%.2f"},
     {"batch_latency", "Latency of a batch", "ms", batch_ms, "%.1f"},
     {"size", "Model file", "MiB", size_mb, "%.2f"},
-    {"train_time", "Training or conversion time", "s", train_s, "%.1f"},
+    {"train_time", "Training or conversion time", "s", train_s, "%.2f"},
 };
 const int study_n_measures = (int)(sizeof study_measures / sizeof *study_measures);
 
@@ -96,10 +96,10 @@ void study_print_result(const study *s, const study_result *r)
                100 * r->metrics.accuracy, 100 * r->metrics.accuracy_lo,
                100 * r->metrics.accuracy_hi, 100 * r->metrics.precision, 100 * r->metrics.f1);
     if (r->is_trained)
-        study_line("  best epoch %d; last epoch %.2f%%, F1 %.2f%%", r->best_epoch,
+        study_line("  best epoch %d; last epoch %.2f%%, macro F1 %.2f%%", r->best_epoch,
                    100 * r->last.accuracy, 100 * r->last.f1);
     study_line("  one image %.2f ms +- %.2f  batch of %lld %.1f ms +- %.1f (%.0f images/s)  %.2f "
-               "MiB  %.1f s",
+               "MiB  %.2f s",
                r->single_ms, r->single_spread, (long long)s->set.batch, r->batch_ms,
                r->batch_spread, 1e3 * (double)s->set.batch / r->batch_ms,
                (double)r->bytes / 1048576.0, r->train_s);
@@ -128,9 +128,9 @@ static const char *cell(const study *s, int method, const study_measure *m, char
 static const study_result *first_result(const study *s, int method)
 {
     for (int r = 0; r < s->set.repeats; r++)
-        if (s->result[r][method].is_done || s->result[r][method].is_skipped)
+        if (s->result[r][method].is_done)
             return &s->result[r][method];
-    return NULL;
+    return &s->result[0][method];
 }
 
 static void print_row(const study *s, int k, int width)
@@ -140,8 +140,8 @@ static void print_row(const study *s, int k, int width)
     double deviation = 0.0;
     int n;
 
-    if (r == NULL || r->is_skipped) {
-        printf("%-12s  %s\n", study_methods[k].name, r == NULL ? "not run" : r->reason);
+    if (!r->is_done) {
+        printf("%-12s  %s\n", study_methods[k].name, r->reason[0] != '\0' ? r->reason : "not run");
         return;
     }
     for (int i = 0; i < study_n_measures; i++)
@@ -170,11 +170,14 @@ void study_print_table(const study *s)
     if (s->fp32_origin[0] != '\0')
         printf("Post-training methods start from %s.\n", s->fp32_origin);
     printf("Trained methods are scored at their best epoch, which the validation images themselves "
-           "pick; the last epoch is in results.json.\n"
-           "FP16 and BF16 are stored in 16 bits and run on the CPU with f32 sums. 4-bit Sim is "
-           "stored packed and runs dequantised to f32.\n"
-           "Training time includes validation; for post-training methods it is calibration and "
-           "conversion. Times are medians, without decoding.\n");
+           "pick; the last epoch is in results.json.\n");
+    if (s->is_wanted[2] || s->is_wanted[3])
+        printf("FP16 and BF16 are stored in 16 bits and run on the CPU with f32 sums.\n");
+    if (s->is_wanted[7])
+        printf("4-bit Sim is stored packed and runs dequantised to f32.\n");
+    printf("Precision and F1 are %s averages. Training time includes validation; for post-training "
+           "methods it is calibration and conversion. Times are medians, without decoding.\n",
+           s->set.average);
     if (s->set.repeats > 1)
         printf("Mean and standard deviation over %lld repeats.\n", (long long)s->set.repeats);
     (void)fflush(stdout);
@@ -192,7 +195,7 @@ static FILE *open_out(const study *s, const char *name)
     (void)snprintf(path, sizeof path, "%s/%s", s->set.out, name);
     f = fopen(path, "w");
     if (f == NULL)
-        fprintf(stderr, "caltech_bench: cannot write %s: %s\n", path, strerror(errno));
+        study_error("cannot write %s: %s", path, strerror(errno));
     return f;
 }
 
@@ -234,10 +237,10 @@ static int write_csv(const study *s)
                         r->single_ms, r->single_spread, r->batch_ms, r->batch_spread,
                         1e3 * (double)s->set.batch / r->batch_ms, (long long)r->bytes, r->train_s);
             else
-                fprintf(f, "%s,,,,,,,,,,,,,,,,", r->is_skipped ? "skipped" : "not run");
+                fprintf(f, "%s,,,,,,,,,,,,,,,,", study_result_status(r));
             csv_text(f, qnn_dataset_description(s->data));
             fputc(',', f);
-            csv_text(f, r->is_skipped ? r->reason : r->note);
+            csv_text(f, r->is_done ? r->note : r->reason);
             fputc('\n', f);
         }
     return fclose(f) != 0;
@@ -250,16 +253,18 @@ static int write_curves(const study *s)
     if (f == NULL)
         return 1;
     fprintf(f, "method,repeat,epoch,train_loss,train_accuracy,val_loss,val_accuracy,val_precision,"
-               "val_recall,val_f1,lr,train_seconds,val_seconds,is_best\n");
+               "val_recall,val_f1,lr,train_seconds,val_seconds,is_best,data\n");
     for (int rep = 0; rep < s->set.repeats; rep++)
         for (int k = 0; k < STUDY_N_METHODS; k++)
             for (int i = 0; i < s->result[rep][k].n_curve; i++) {
                 const qnn_epoch *const e = &s->result[rep][k].curve[i];
 
-                fprintf(f, "%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.3f,%.3f,%d\n",
+                fprintf(f, "%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.3f,%.3f,%d,",
                         study_methods[k].key, rep + 1, e->epoch, e->train_loss, e->train_accuracy,
                         e->val_loss, e->val.accuracy, e->val.precision, e->val.recall, e->val.f1,
                         (double)e->lr, e->train_seconds, e->val_seconds, e->is_best);
+                csv_text(f, qnn_dataset_description(s->data));
+                fputc('\n', f);
             }
     return fclose(f) != 0;
 }
@@ -279,6 +284,32 @@ static json_t *machine_json(const study *s)
                      "unknown",
 #endif
                      "version", qnn_version());
+}
+
+/* Mean and standard deviation of every measure over the repeats that are done. */
+static json_t *summary_json(const study *s)
+{
+    json_t *const all = json_object();
+
+    for (int k = 0; k < STUDY_N_METHODS; k++) {
+        json_t *const one = json_object();
+
+        for (int i = 0; i < study_n_measures; i++) {
+            double deviation = 0.0, mean;
+            int n;
+
+            mean = study_mean(s, k, study_measures[i].value, &deviation, &n);
+            if (n > 0)
+                (void)json_object_set_new(one, study_measures[i].key,
+                                          json_pack("{s:f, s:f, s:i, s:s}", "mean", mean,
+                                                    "standard_deviation", deviation, "repeats", n,
+                                                    "unit", study_measures[i].unit));
+        }
+        if (json_object_size(one) > 0)
+            (void)json_object_set(all, study_methods[k].key, one);
+        json_decref(one);
+    }
+    return all;
 }
 
 static int write_json(const study *s)
@@ -303,16 +334,16 @@ static int write_json(const study *s)
         }
         (void)json_array_append_new(repeats, methods);
     }
-    root =
-        json_pack("{s:s, s:{s:s, s:I, s:I, s:i}, s:o, s:s, s:o, s:o}", "program", "caltech_bench",
-                  "data", "description", qnn_dataset_description(s->data), "training_images",
-                  (json_int_t)s->n_train, "validation_images", (json_int_t)s->n_val, "classes",
-                  s->n_classes, "machine", machine_json(s), "post_training_start", s->fp32_origin,
-                  "settings", study_options_json(&s->set), "repeats", repeats);
+    root = json_pack("{s:s, s:{s:s, s:I, s:I, s:i}, s:o, s:s, s:o, s:o, s:o}", "program",
+                     "caltech_bench", "data", "description", qnn_dataset_description(s->data),
+                     "training_images", (json_int_t)s->n_train, "validation_images",
+                     (json_int_t)s->n_val, "classes", s->n_classes, "machine", machine_json(s),
+                     "post_training_start", s->fp32_origin, "settings",
+                     study_settings_json(&s->set), "repeats", repeats, "summary", summary_json(s));
     (void)snprintf(path, sizeof path, "%s/results.json", s->set.out);
     rc = root == NULL || json_dump_file(root, path, JSON_INDENT(2)) != 0;
     if (rc != 0)
-        fprintf(stderr, "caltech_bench: cannot write %s: %s\n", path, strerror(errno));
+        study_error("cannot write %s: %s", path, strerror(errno));
     json_decref(root);
     return rc;
 }

@@ -32,7 +32,7 @@ static int make_folder(const char *path)
             continue;
         *p = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-            fprintf(stderr, "caltech_bench: --out: %s: %s\n", part, strerror(errno));
+            study_error("--out: %s: %s", part, strerror(errno));
             return 2;
         }
         if (c == '\0')
@@ -56,6 +56,34 @@ int study_make_folders(study *s)
             return rc;
     }
     return 0;
+}
+
+void study_forget_epochs(const study *s)
+{
+    char path[STUDY_TEXT_MAX];
+
+    study_path(s, path, s->set.checkpoints_dir, study_methods[s->method].key, ".ckpt");
+    (void)remove(path);
+}
+
+/* What an earlier run left in the same folder must not be taken for this one's. */
+void study_forget_all_epochs(study *s)
+{
+    for (s->repeat = 0; s->repeat < STUDY_MAX_REPEATS; s->repeat++)
+        for (s->method = 0; s->method < STUDY_N_METHODS; s->method++) {
+            char log[STUDY_TEXT_MAX];
+
+            study_forget_epochs(s);
+            study_path(s, log, s->set.checkpoints_dir, study_methods[s->method].key, "-epochs.csv");
+            (void)remove(log);
+        }
+    s->repeat = 0;
+    s->method = 0;
+}
+
+const char *study_result_status(const study_result *r)
+{
+    return r->is_done ? "done" : r->is_skipped ? "skipped" : r->is_failed ? "failed" : "not run";
 }
 
 static json_t *metrics_json(const qnn_metrics *m)
@@ -96,16 +124,15 @@ json_t *study_result_json(const study_result *r)
                       (double)e->lr, "train_seconds", e->train_seconds, "val_seconds",
                       e->val_seconds, "is_best", e->is_best));
     }
-    if (r->is_skipped) {
+    if (r->is_skipped || r->is_failed) {
         json_decref(curve);
-        return json_pack("{s:s, s:s}", "status", "skipped", "reason", r->reason);
+        return json_pack("{s:s, s:s}", "status", study_result_status(r), "reason", r->reason);
     }
     j = json_pack("{s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:o}", "status",
-                  r->is_done ? "done" : "not run", "note", r->note, "validation",
-                  metrics_json(&r->metrics), "single_ms", r->single_ms, "single_spread_ms",
-                  r->single_spread, "batch_ms", r->batch_ms, "batch_spread_ms", r->batch_spread,
-                  "train_seconds", r->train_s, "bytes", (json_int_t)r->bytes, "file", r->file,
-                  "epochs", curve);
+                  study_result_status(r), "note", r->note, "validation", metrics_json(&r->metrics),
+                  "single_ms", r->single_ms, "single_spread_ms", r->single_spread, "batch_ms",
+                  r->batch_ms, "batch_spread_ms", r->batch_spread, "train_seconds", r->train_s,
+                  "bytes", (json_int_t)r->bytes, "file", r->file, "epochs", curve);
     if (j != NULL && r->is_trained) {
         (void)json_object_set_new(j, "best_epoch", json_integer(r->best_epoch));
         (void)json_object_set_new(j, "last_epoch_validation", metrics_json(&r->last));
@@ -169,7 +196,7 @@ static int dump(const json_t *j, const char *path)
     (void)snprintf(temporary, sizeof temporary, "%s.tmp", path);
     if (j == NULL || json_dump_file(j, temporary, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
         rename(temporary, path) != 0) {
-        fprintf(stderr, "caltech_bench: cannot write %s: %s\n", path, strerror(errno));
+        study_error("cannot write %s: %s", path, strerror(errno));
         return 1;
     }
     return 0;
@@ -182,7 +209,7 @@ static void top_path(const study *s, char *out, const char *name)
 
 int study_state_save(study *s)
 {
-    json_t *const settings = study_options_json(&s->set), *const repeats = json_array();
+    json_t *const settings = study_settings_json(&s->set), *const repeats = json_array();
     char path[STUDY_TEXT_MAX];
     json_t *state;
     int rc;
@@ -213,25 +240,29 @@ int study_state_load(study *s)
     json_error_t error;
     json_t *state, *mine;
     const json_t *repeats;
-    const char *differs, *data;
+    const char *data;
+    int rc;
 
     if (s->resume[0] == '\0')
         return 0;
     top_path(s, path, "state.json");
     state = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (state == NULL) {
-        fprintf(stderr, "caltech_bench: --resume: %s, line %d: %s\n", path, error.line, error.text);
+        study_error("--resume: %s: %s", path, error.text);
         return 2;
     }
-    mine = study_options_json(&s->set);
-    differs = study_options_differ(mine, json_object_get(state, "settings"));
+    mine = study_settings_json(&s->set);
+    rc = study_settings_compare(s->resume, mine, json_object_get(state, "settings"));
     data = json_string_value(json_object_get(state, "data"));
-    if (differs != NULL || data == NULL || strcmp(data, qnn_dataset_description(s->data)) != 0) {
-        fprintf(stderr, "caltech_bench: --resume: %s was made with another %s\n", s->resume,
-                differs != NULL ? differs : "data set");
+    if (rc == 0 && (data == NULL || strcmp(data, qnn_dataset_description(s->data)) != 0)) {
+        study_error("--resume: %s was made with %s, not %s", s->resume,
+                    data != NULL ? data : "no data", qnn_dataset_description(s->data));
+        rc = 2;
+    }
+    if (rc != 0) {
         json_decref(mine);
         json_decref(state);
-        return 2;
+        return rc;
     }
     repeats = json_object_get(state, "repeats");
     for (int r = 0; r < s->set.repeats && (size_t)r < json_array_size(repeats); r++)

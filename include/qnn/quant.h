@@ -92,7 +92,7 @@ QNN_API QNN_NODISCARD qnn_status qnn_qat_convert(qnn_model **out, qnn_ctx *ctx, 
 QNN_API QNN_NODISCARD qnn_status qnn_quantize_int4_sim(qnn_model **out, qnn_ctx *ctx,
                                                        const qnn_model *m);
 /** Weights and biases stored as F16 or BF16 (statistics stay F32). QNN_ERR_ARG when a finite value
- * does not fit F16: says which. */
+ * does not fit the type: says which. */
 QNN_API QNN_NODISCARD qnn_status qnn_lower_half(qnn_model **out, qnn_ctx *ctx, const qnn_model *m,
                                                 qnn_dtype dtype);
 

@@ -1,5 +1,6 @@
 /* Static int8: u8 activations by known ranges, s8 weights, s32 biases; what cannot be quantised
  * stays float and says why. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include "lib/exec.h"
 #include "lib/qmath.h"
 #include "lib/quant/rewrite.h"
+
+#define RAISE 1.0625f /* step by which a weight scale grows until its sums fit */
 
 typedef struct convert {
     qnn_ctx *ctx;
@@ -18,7 +21,7 @@ typedef struct convert {
     uint8_t *needed;
     qnn_node *as_f32, *as_u8; /* node of the new model that holds the value as float, as codes;
                                  NONE: not there (yet) */
-    int64_t n_raised;
+    size_t n_raised;          /* output channels */
 } convert;
 
 static const qnn_range *range_of(const convert *c, qnn_node i) { return &c->range[c->site[i]]; }
@@ -36,7 +39,12 @@ static const char *suffixed(char *buf, const char *name, const char *suffix)
     return buf;
 }
 
-/* Node i's value as codes, quantised where it is float and its range is known; NONE otherwise. */
+static int can_u8(const convert *c, qnn_node i)
+{
+    return c->as_u8[i] != QNN_NODE_NONE || range_of(c, i)->known;
+}
+
+/* Node i's value as codes, quantised where it is float; only where can_u8(). */
 static qnn_status want_u8(convert *c, qnn_node i, qnn_node *out)
 {
     char name[QNN_NAME_MAX];
@@ -44,7 +52,7 @@ static qnn_status want_u8(convert *c, qnn_node i, qnn_node *out)
     float scale;
     int32_t zp;
 
-    if (c->as_u8[i] == QNN_NODE_NONE && range_of(c, i)->known) {
+    if (c->as_u8[i] == QNN_NODE_NONE) {
         affine_of(c, i, &scale, &zp);
         c->as_u8[i] = qnn_model__add_u8(c->dst, QNN_OP_QUANTIZE,
                                         suffixed(name, c->m->node[i]->name, ".quant"),
@@ -72,14 +80,10 @@ static qnn_status want_f32(convert *c, qnn_node i, qnn_node *out)
     return QNN_OK;
 }
 
-/* Whether node i itself computes codes: its consumers want them, or it is an output and the options
- * say so. */
+/* Whether node i, which computes with codes, gives codes too. */
 static int emits_u8(const convert *c, qnn_node i)
 {
-    if (!range_of(c, i)->known)
-        return 0;
-    return c->needed[c->site[i]] ||
-           (c->opts->quantize_output && qnn_model__is_output(c->m, c->site[i]));
+    return c->needed[c->site[i]] && range_of(c, i)->known;
 }
 
 static qnn_status keep_float(convert *c, qnn_node i, const char *why)
@@ -117,16 +121,28 @@ static int fits(const int8_t *codes, size_t per, int64_t bias)
     return (bias < 0 ? -bias : bias) <= INT32_MAX - 255 * sum;
 }
 
+/* A weight scale can be raised only so far; its codes are at most 1 by then. */
+static int bias_can_fit(const qnn_param *b, float in_scale)
+{
+    const double limit = (double)in_scale * (double)(FLT_MAX / RAISE) * (INT32_MAX / 2);
+
+    for (size_t k = 0; k < b->count; k++)
+        if (fabs((double)((const float *)b->data)[k]) > limit)
+            return 0;
+    return 1;
+}
+
 static qnn_status fill_weights(convert *c, qnn_node_data *n, const qnn_node_data *from,
                                float in_scale)
 {
     const qnn_param *const w = &from->param[QNN_P_WEIGHT], *const b = &from->param[QNN_P_BIAS];
     const size_t channels = (size_t)w->dim[0], per = w->count / channels;
     const int per_channel = !c->opts->per_tensor;
+    size_t n_raised = 0;
+    int is_raised = 0;
     float *const scale = n->param[QNN_P_WEIGHT].scale;
     int8_t *const codes = n->param[QNN_P_WEIGHT].data;
     int32_t *const bias = n->param[QNN_P_BIAS].data;
-    int64_t n_raised = 0;
 
     qnn_qmath__weight_scales(c->ctx, w->data, channels, per, 127, per_channel, scale);
     for (size_t k = 0; k < channels;) {
@@ -137,21 +153,23 @@ static qnn_status fill_weights(convert *c, qnn_node_data *n, const qnn_node_data
         qnn_qmath__weight_codes(c->ctx, row, 1, per, 127, 0, s, codes + k * per);
         code = b->count > 0 ? bias_code(((const float *)b->data)[k], in_scale, *s) : 0;
         if (!fits(codes + k * per, per, code)) {
-            *s *= 1.0625f; /* a coarser weight scale: smaller codes and a smaller bias */
-            n_raised++;
+            *s *= RAISE; /* a coarser weight scale: smaller codes and a smaller bias */
+            n_raised += is_raised ? 0 : per_channel ? 1 : channels;
+            is_raised = 1;
             k = per_channel ? k : 0; /* one scale for all: every channel anew */
             continue;
         }
+        is_raised = is_raised && !per_channel;
         if (b->count > 0)
             bias[k] = (int32_t)code;
         k++;
     }
-    c->n_raised += n_raised > 0;
+    c->n_raised += n_raised;
     return n_raised == 0
                ? QNN_OK
                : qnn_node__set_note(c->dst, n,
-                                    "weight scale raised %lld times so that its sums fit int32",
-                                    (long long)n_raised);
+                                    "weight scales of %zu channels raised so that sums fit int32",
+                                    n_raised);
 }
 
 static qnn_status convert_compute(convert *c, qnn_node i)
@@ -163,15 +181,12 @@ static qnn_status convert_compute(convert *c, qnn_node i)
     float scale;
     int32_t zp;
 
-    if (qnn_rewrite__in_list(c->opts->skip, from->name))
-        return keep_float(c, i, "listed in skip");
-    if (from->param[QNN_P_WEIGHT].dtype != QNN_DTYPE_F32)
-        return keep_float(c, i, "its weights are not f32");
-    if (from->param[QNN_P_WEIGHT].count / channels > 65536)
-        return keep_float(c, i, "more than 65536 products a sum");
-    QNN_TRY(want_u8(c, from->in[0], &in));
-    if (in == QNN_NODE_NONE)
+    if (!can_u8(c, from->in[0]))
         return keep_float(c, i, "the range of its input is unknown");
+    affine_of(c, from->in[0], &scale, &zp);
+    if (!bias_can_fit(&from->param[QNN_P_BIAS], scale))
+        return keep_float(c, i, "its bias is too large beside its input");
+    QNN_TRY(want_u8(c, from->in[0], &in));
     a.wq = QNN_WQ_STATIC;
     a.w_per_channel = !c->opts->per_tensor;
     if (emits_u8(c, i)) {
@@ -203,15 +218,15 @@ static qnn_status convert_arithmetic(convert *c, qnn_node i)
     float scale;
     int32_t zp;
 
-    if (qnn_rewrite__in_list(c->opts->skip, from->name))
-        return keep_float(c, i, "listed in skip");
-    if (!emits_u8(c, i))
+    if (!c->needed[c->site[i]])
         return keep_float(c, i, "nothing that reads it is quantised");
-    for (int k = 0; k < from->n_in; k++) {
-        QNN_TRY(want_u8(c, from->in[k], &in[k]));
-        if (in[k] == QNN_NODE_NONE)
+    if (!emits_u8(c, i))
+        return keep_float(c, i, "its range is unknown");
+    for (int k = 0; k < from->n_in; k++)
+        if (!can_u8(c, from->in[k]))
             return keep_float(c, i, "the range of an input is unknown");
-    }
+    for (int k = 0; k < from->n_in; k++)
+        QNN_TRY(want_u8(c, from->in[k], &in[k]));
     affine_of(c, i, &scale, &zp);
     c->as_u8[i] =
         qnn_model__add_u8(c->dst, from->kind, from->name, in, from->n_in, &from->a, scale, zp);
@@ -221,22 +236,22 @@ static qnn_status convert_arithmetic(convert *c, qnn_node i)
 static qnn_status convert_node(convert *c, qnn_node i)
 {
     const qnn_node_data *const from = c->m->node[i];
-    const qnn_op *const op = qnn_ops[from->kind];
-    char why[80];
+    const char *const why = qnn_sites__why_float(c->m, c->opts, i);
 
-    if (from->kind == QNN_OP_CONV2D || from->kind == QNN_OP_LINEAR)
-        return convert_compute(c, i);
-    if (qnn_sites__is_quantisable(from->kind))
-        return convert_arithmetic(c, i);
-    if ((op->flags & QNN_OP_KEEPS_Q) != 0 && c->as_u8[from->in[0]] != QNN_NODE_NONE) {
+    if (from->kind == QNN_OP_INPUT)
+        return keep_float(c, i, NULL);
+    if ((qnn_ops[from->kind]->flags & QNN_OP_KEEPS_Q) != 0 &&
+        !qnn_rewrite__in_list(c->opts->skip, from->name)) {
+        if (c->as_u8[from->in[0]] == QNN_NODE_NONE)
+            return keep_float(c, i, "what it reads is f32");
         c->as_u8[i] =
             qnn_model__add(c->dst, from->kind, from->name, &c->as_u8[from->in[0]], 1, &from->a, 0);
         return c->as_u8[i] == QNN_NODE_NONE ? c->dst->status : QNN_OK;
     }
-    snprintf(why, sizeof why, "%s has no int8 form", op->name);
-    if (from->kind == QNN_OP_INPUT)
-        return keep_float(c, i, NULL);
-    return keep_float(c, i, (op->flags & QNN_OP_KEEPS_Q) != 0 ? "what it reads is f32" : why);
+    if (why != NULL)
+        return keep_float(c, i, why);
+    return from->kind == QNN_OP_CONV2D || from->kind == QNN_OP_LINEAR ? convert_compute(c, i)
+                                                                      : convert_arithmetic(c, i);
 }
 
 static qnn_status convert_all(convert *c)
@@ -256,7 +271,7 @@ static qnn_status set_meta(convert *c, const char *method)
 {
     char text[32];
 
-    snprintf(text, sizeof text, "%lld", (long long)c->n_raised);
+    snprintf(text, sizeof text, "%zu", c->n_raised);
     QNN_TRY(qnn_model_set_meta(c->dst, "quant.method", method));
     QNN_TRY(qnn_model_set_meta(c->dst, "quant.weights",
                                c->opts->per_tensor ? "per-tensor" : "per-channel"));
@@ -286,7 +301,7 @@ qnn_status qnn_convert__static(qnn_model **out, qnn_ctx *ctx, const qnn_model *m
         status = qnn_model_create(&c.dst, ctx);
     if (status == QNN_OK) {
         c.needed = needed;
-        qnn_sites__find(m, c.site, c.needed);
+        qnn_sites__find(m, c.opts, c.site, c.needed);
         status = convert_all(&c);
         if (status == QNN_OK)
             status = set_meta(&c, method);

@@ -1,5 +1,7 @@
 /* Fusion: conv2d or linear followed by clips becomes one node; dropout, which does nothing when not
  * training, goes. */
+#include <math.h>
+
 #include "lib/quant/rewrite.h"
 
 static int is_compute(qnn_op_kind kind) { return kind == QNN_OP_CONV2D || kind == QNN_OP_LINEAR; }
@@ -12,7 +14,7 @@ static qnn_status fuse_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map)
         qnn_node last = i, next;
 
         if (map[i] != QNN_NODE_NONE)
-            continue; /* a clip that its conv2d or linear took in */
+            continue; /* a clip or dropout that its conv2d or linear took in */
         if (n->kind == QNN_OP_DROPOUT) {
             map[i] = map[n->in[0]];
             continue;
@@ -22,8 +24,10 @@ static qnn_status fuse_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map)
             continue;
         }
         while ((next = qnn_rewrite__single_user(m, last)) != QNN_NODE_NONE &&
-               m->node[next]->kind == QNN_OP_CLIP) {
-            const float lo = m->node[next]->a.lo, hi = m->node[next]->a.hi;
+               (m->node[next]->kind == QNN_OP_CLIP || m->node[next]->kind == QNN_OP_DROPOUT)) {
+            const int is_clip = m->node[next]->kind == QNN_OP_CLIP;
+            const float lo = is_clip ? m->node[next]->a.lo : -INFINITY;
+            const float hi = is_clip ? m->node[next]->a.hi : INFINITY;
 
             /* Clips of disjoint ranges give a constant, which [lo, hi] with lo < hi cannot say. */
             if (!((lo > a.lo ? lo : a.lo) < (hi < a.hi ? hi : a.hi)))

@@ -1,5 +1,6 @@
 /* Quantisation-aware training: fake-quant in, and a trained model out to the same int8 execution as
  * static quantisation. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,23 +9,21 @@
 #define AVERAGE 0.01f
 
 static qnn_status insert_nodes(qnn_model *dst, const qnn_model *m, const qnn_quant_opts *o,
-                               const qnn_node *site, const uint8_t *needed, qnn_node *map,
-                               qnn_node *plain)
+                               const uint8_t *needed, qnn_node *map, qnn_node *plain)
 {
     for (int i = 0; i < m->n_nodes; i++) {
         const qnn_node_data *const n = m->node[i];
-        const int is_wanted = needed[i] || (o->quantize_output && qnn_model__is_output(m, i));
         char name[QNN_NAME_MAX];
 
         QNN_TRY(qnn_rewrite__copy_mapped(dst, m, i, map));
         plain[i] = map[i];
         if ((n->kind == QNN_OP_CONV2D || n->kind == QNN_OP_LINEAR) &&
-            !qnn_rewrite__in_list(o->skip, n->name)) {
+            qnn_sites__why_float(m, o, i) == NULL) {
             dst->node[map[i]]->a.wq = QNN_WQ_FAKE;
             dst->node[map[i]]->a.w_bits = 8;
             dst->node[map[i]]->a.w_per_channel = !o->per_tensor;
         }
-        if (is_wanted && site[i] == i) {
+        if (needed[i]) {
             qnn_attrs a = qnn_attrs__default();
 
             a.average = AVERAGE;
@@ -32,7 +31,7 @@ static qnn_status insert_nodes(qnn_model *dst, const qnn_model *m, const qnn_qua
             map[i] = qnn_model__add(dst, QNN_OP_FAKE_QUANT, name, &map[i], 1, &a, 1);
             if (map[i] == QNN_NODE_NONE)
                 return dst->status;
-            if (o->quantize_output)
+            if (qnn_sites__has_codes(m, o, i)) /* then so does an output that it is */
                 plain[i] = map[i];
         }
     }
@@ -48,6 +47,7 @@ static qnn_status prepare_fused(qnn_model **out, qnn_ctx *ctx, const qnn_model *
     qnn_model *dst;
     qnn_status status;
 
+    QNN_TRY(qnn_rewrite__check_float(ctx, m));
     QNN_TRY(qnn_rewrite__check_names(ctx, m, o->skip));
     QNN_TRY(qnn_rewrite__check_finite(ctx, m));
     QNN_TRY(qnn_rewrite__map(ctx, m, &site));
@@ -59,8 +59,8 @@ static qnn_status prepare_fused(qnn_model **out, qnn_ctx *ctx, const qnn_model *
     if (status == QNN_OK)
         status = qnn_model_create(&dst, ctx);
     if (status == QNN_OK) {
-        qnn_sites__find(m, site, needed);
-        status = insert_nodes(dst, m, o, site, needed, map, plain);
+        qnn_sites__find(m, o, site, needed);
+        status = insert_nodes(dst, m, o, needed, map, plain);
         if (status != QNN_OK)
             qnn_model_free(dst);
         else
@@ -101,6 +101,9 @@ static qnn_status strip_nodes(qnn_model *dst, const qnn_model *m, qnn_node *map,
 
             QNN_RETURN_IF(dst->ctx, !(seen[2] > 0.0f), QNN_ERR_STATE,
                           "fake_quant \"%s\" has seen no batch: train the model first", n->name);
+            QNN_RETURN_IF(dst->ctx, !isfinite(seen[0]) || !isfinite(seen[1]), QNN_ERR_ARG,
+                          "fake_quant \"%s\": its range is %g to %g", n->name, (double)seen[0],
+                          (double)seen[1]);
             map[i] = map[n->in[0]];
             range[map[i]] = (qnn_range){seen[0], seen[1], 1};
             continue;

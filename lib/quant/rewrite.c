@@ -104,7 +104,7 @@ qnn_status qnn_rewrite__check_names(qnn_ctx *ctx, const qnn_model *m, const char
 qnn_status qnn_rewrite__check_finite(qnn_ctx *ctx, const qnn_model *m)
 {
     for (int i = 0; i < m->n_nodes; i++)
-        for (int k = QNN_P_WEIGHT; k <= QNN_P_BIAS; k++) {
+        for (int k = 0; k < m->node[i]->n_param; k++) {
             const qnn_param *const p = &m->node[i]->param[k];
             const float *const x = p->data;
 
@@ -118,31 +118,61 @@ qnn_status qnn_rewrite__check_finite(qnn_ctx *ctx, const qnn_model *m)
     return QNN_OK;
 }
 
+qnn_status qnn_rewrite__check_float(qnn_ctx *ctx, const qnn_model *m)
+{
+    for (int i = 0; i < m->n_nodes; i++)
+        QNN_RETURN_IF(ctx, m->node[i]->dtype == QNN_DTYPE_U8, QNN_ERR_UNSUPPORTED,
+                      "%s \"%s\" is quantised already", qnn_ops[m->node[i]->kind]->name,
+                      m->node[i]->name);
+    return QNN_OK;
+}
+
 /* ---- sites
  * -------------------------------------------------------------------------------------------------------------------
  */
-
-int qnn_sites__is_quantisable(qnn_op_kind kind)
-{
-    switch (kind) {
-    case QNN_OP_CONV2D:
-    case QNN_OP_LINEAR:
-    case QNN_OP_ADD:
-    case QNN_OP_CONCAT:
-    case QNN_OP_AVGPOOL2D:
-    case QNN_OP_GLOBAL_AVGPOOL:
-        return 1;
-    default:
-        return 0;
-    }
-}
 
 static int keeps_q(const qnn_model *m, qnn_node i)
 {
     return (qnn_ops[m->node[i]->kind]->flags & QNN_OP_KEEPS_Q) != 0;
 }
 
-void qnn_sites__find(const qnn_model *m, qnn_node *site, uint8_t *needed)
+static int has_weights(const qnn_model *m, qnn_node i)
+{
+    return m->node[i]->kind == QNN_OP_CONV2D || m->node[i]->kind == QNN_OP_LINEAR;
+}
+
+const char *qnn_sites__why_float(const qnn_model *m, const qnn_quant_opts *o, qnn_node i)
+{
+    const qnn_node_data *const n = m->node[i];
+    const qnn_param *const w = &n->param[QNN_P_WEIGHT];
+
+    if (qnn_rewrite__in_list(o->skip, n->name))
+        return "listed in skip";
+    switch (n->kind) {
+    case QNN_OP_CONV2D:
+    case QNN_OP_LINEAR:
+        if (w->dtype != QNN_DTYPE_F32)
+            return "its weights are not f32";
+        return w->count / (size_t)w->dim[0] > QNN_GEMM_MAX_K ? "its sums are too long for int32"
+                                                             : NULL;
+    case QNN_OP_ADD:
+    case QNN_OP_CONCAT:
+    case QNN_OP_AVGPOOL2D:
+    case QNN_OP_GLOBAL_AVGPOOL:
+        return NULL;
+    default:
+        return "this operation has no int8 form";
+    }
+}
+
+int qnn_sites__has_codes(const qnn_model *m, const qnn_quant_opts *o, qnn_node i)
+{
+    while (keeps_q(m, i))
+        i = m->node[i]->in[0];
+    return qnn_sites__why_float(m, o, i) == NULL;
+}
+
+void qnn_sites__find(const qnn_model *m, const qnn_quant_opts *o, qnn_node *site, uint8_t *needed)
 {
     memset(needed, 0, (size_t)m->n_nodes);
     for (int i = 0; i < m->n_nodes; i++) {
@@ -157,7 +187,13 @@ void qnn_sites__find(const qnn_model *m, qnn_node *site, uint8_t *needed)
             next = qnn_rewrite__single_user(m, next);
         } while (next != QNN_NODE_NONE && keeps_q(m, next));
     }
-    for (int i = 0; i < m->n_nodes; i++)
-        for (int k = 0; k < m->node[i]->n_in && qnn_sites__is_quantisable(m->node[i]->kind); k++)
-            needed[site[m->node[i]->in[k]]] = 1;
+    for (int k = 0; k < m->n_outputs && o->quantize_output; k++)
+        if (qnn_sites__has_codes(m, o, m->output[k]))
+            needed[site[m->output[k]]] = 1;
+    /* Users come after what they read, so backwards each node's own users are settled. An add or
+     * pool whose codes nobody reads is better left float, and so is what only it reads. */
+    for (int i = m->n_nodes - 1; i >= 0; i--)
+        if (qnn_sites__why_float(m, o, i) == NULL && (has_weights(m, i) || needed[site[i]]))
+            for (int k = 0; k < m->node[i]->n_in; k++)
+                needed[site[m->node[i]->in[k]]] = 1;
 }

@@ -24,19 +24,29 @@ qnn_node qnn_rewrite__single_user(const qnn_model *m, qnn_node i);
 /* Fails, naming it, on a name in the comma-separated list that no node has. NULL list: fine. */
 qnn_status qnn_rewrite__check_names(qnn_ctx *ctx, const qnn_model *m, const char *list);
 int qnn_rewrite__in_list(const char *list, const char *name);
-/* Fails, naming it, on a weight or bias that is not finite. */
+/* Fails, naming it, on a parameter or statistic that is not finite. */
 qnn_status qnn_rewrite__check_finite(qnn_ctx *ctx, const qnn_model *m);
 
-/* conv2d, linear, add, concat, average pools: what has an int8 form that reads quantised
- * activations. */
-int qnn_sites__is_quantisable(qnn_op_kind kind);
+/* Fails, naming it, on a node that is quantised already. */
+qnn_status qnn_rewrite__check_float(qnn_ctx *ctx, const qnn_model *m);
+
+/*
+ * Why node i does not compute with codes, whatever the ranges; NULL when it can: conv2d, linear,
+ * add, concat and average pools that the options do not leave out.
+ */
+const char *qnn_sites__why_float(const qnn_model *m, const qnn_quant_opts *o, qnn_node i);
+/* Whether what node i holds comes from such a node, through nodes that keep scale and zero point.
+ */
+int qnn_sites__has_codes(const qnn_model *m, const qnn_quant_opts *o, qnn_node i);
 /*
  * Where the range of each node's value is taken. Activations are quantised as their consumer reads
  * them: a node's site is the last of the chain of single-user nodes after it that keep scale and
  * zero point (clip, max pool, flatten); a node of that kind has its input's site. site: [n_nodes].
- * needed: [n_nodes], 1 for sites whose value some quantisable node reads.
+ * needed: [n_nodes], 1 for sites whose codes are read: by a node that computes with codes, or as
+ * outputs where the options quantise those. Calibration, conversion and training all ask here, so
+ * that they agree.
  */
-void qnn_sites__find(const qnn_model *m, qnn_node *site, uint8_t *needed);
+void qnn_sites__find(const qnn_model *m, const qnn_quant_opts *o, qnn_node *site, uint8_t *needed);
 
 /* What an int8 conversion knows of a node's values. */
 typedef struct qnn_range {

@@ -35,9 +35,10 @@ void qnn_stats_free(qnn_stats *st)
     qnn_ctx__release(st->ctx, st);
 }
 
-/* Sites that a quantisable node reads, and those of outputs (for quantize_output). */
+/* The sites that any options may ask for: nothing skipped, outputs quantised. */
 static qnn_status mark_sites(qnn_stats *st)
 {
+    const qnn_quant_opts most = {.quantize_output = 1};
     qnn_node *site;
     void *needed;
     qnn_status status;
@@ -45,9 +46,9 @@ static qnn_status mark_sites(qnn_stats *st)
     QNN_TRY(qnn_rewrite__map(st->ctx, st->m, &site));
     status = qnn_ctx__alloc(st->ctx, &needed, (size_t)st->m->n_nodes, "calibration sites");
     if (status == QNN_OK) {
-        qnn_sites__find(st->m, site, needed);
+        qnn_sites__find(st->m, &most, site, needed);
         for (int i = 0; i < st->m->n_nodes; i++)
-            st->node[i].observed = ((uint8_t *)needed)[i] || qnn_model__is_output(st->m, i);
+            st->node[i].observed = ((uint8_t *)needed)[i];
         qnn_ctx__release(st->ctx, needed);
     }
     qnn_ctx__release(st->ctx, site);
@@ -83,6 +84,7 @@ qnn_status qnn_stats_create(qnn_stats **out, qnn_ctx *ctx, const qnn_model *m,
         return QNN_ERR_ARG;
     *out = NULL;
     QNN_TRY(qnn_model__usable(m, ctx));
+    QNN_TRY(qnn_rewrite__check_float(ctx, m));
     QNN_RETURN_IF(ctx, qnn_model_n_inputs(m) != 1, QNN_ERR_UNSUPPORTED,
                   "the model has %d inputs, calibration takes one", qnn_model_n_inputs(m));
     QNN_RETURN_IF(ctx,
@@ -135,7 +137,7 @@ qnn_status qnn_stats_observe(qnn_stats *st, qnn_ctx *ctx, const float *x, int n)
         const size_t count = (size_t)n * (size_t)qnn_shape__count(&st->m->node[i]->shape);
         float lo, hi;
 
-        if (!st->node[i].observed || st->m->node[i]->dtype != QNN_DTYPE_F32)
+        if (!st->node[i].observed)
             continue;
         st->node[i].non_finite +=
             (int64_t)st->p->k->vec->min_max(count, qnn_exec__value(&e, i), &lo, &hi);

@@ -8,6 +8,7 @@
 
 typedef struct pass {
     const char *method;
+    const char *granularity; /* of the weights' scales; NULL: they have none */
     const qnn_quant_opts *opts;
     qnn_dtype dtype; /* of the half pass */
     /* Node made is the copy of from. */
@@ -55,16 +56,16 @@ static qnn_status half_param(const pass *p, qnn_model *dst, qnn_node_data *made,
 {
     const qnn_vec_kernel *const vec = dst->ctx->k.vec;
     const float *const x = from->data;
+    /* Where rounding to the largest value, 65504 or 0x1.fep127, ends. */
+    const float limit = p->dtype == QNN_DTYPE_F16 ? 65520.0f : 0x1.ffp127f;
     float lo, hi;
 
     if (from->count == 0)
         return QNN_OK;
     (void)vec->min_max(from->count, x, &lo, &hi);
-    /* 65520 is where rounding to FP16's largest value, 65504, ends. */
-    QNN_RETURN_IF(dst->ctx,
-                  p->dtype == QNN_DTYPE_F16 && lo <= hi && (lo <= -65520.0f || hi >= 65520.0f),
-                  QNN_ERR_ARG, "parameter \"%s\" reaches %g, past FP16's range", from->full_name,
-                  (double)(-lo > hi ? lo : hi));
+    QNN_RETURN_IF(dst->ctx, lo <= -limit || hi >= limit, QNN_ERR_ARG,
+                  "parameter \"%s\" reaches %g, past the range of %s", from->full_name,
+                  (double)(-lo > hi ? lo : hi), qnn_dtype_name(p->dtype));
     QNN_TRY(qnn_node__retype(dst, made, slot, p->dtype, 0));
     if (p->dtype == QNN_DTYPE_F16)
         vec->f32_to_f16(from->count, x, made->param[slot].data);
@@ -88,6 +89,9 @@ static const char *reason(const pass *p, const qnn_node_data *n)
                                         : "has no weights that this pass changes";
     if (n->param[QNN_P_WEIGHT].dtype != QNN_DTYPE_F32)
         return "its weights are not f32";
+    if (p->wq == QNN_WQ_DYNAMIC &&
+        n->param[QNN_P_WEIGHT].count / (size_t)n->param[QNN_P_WEIGHT].dim[0] > QNN_GEMM_MAX_K)
+        return "stays f32: its sums are too long for int32";
     return qnn_rewrite__in_list(p->opts->skip, n->name) ? "stays f32: listed in skip" : NULL;
 }
 
@@ -114,6 +118,8 @@ static qnn_status run_nodes(const pass *p, qnn_model *dst, const qnn_model *m, q
         QNN_TRY(p->weights(p, dst, dst->node[map[i]], n));
     }
     QNN_TRY(qnn_model__finish_rewrite(dst, m, map));
+    if (p->granularity != NULL)
+        QNN_TRY(qnn_model_set_meta(dst, "quant.weights", p->granularity));
     return qnn_model_set_meta(dst, "quant.method", p->method);
 }
 
@@ -148,6 +154,7 @@ qnn_status qnn_quantize_dynamic(qnn_model **out, qnn_ctx *ctx, const qnn_model *
                                 const qnn_quant_opts *opts)
 {
     const pass p = {.method = "dynamic",
+                    .granularity = opts != NULL && opts->per_tensor ? "per-tensor" : "per-channel",
                     .opts = opts != NULL ? opts : &no_opts,
                     .weights = dynamic_weights,
                     .wq = QNN_WQ_DYNAMIC,
@@ -158,8 +165,11 @@ qnn_status qnn_quantize_dynamic(qnn_model **out, qnn_ctx *ctx, const qnn_model *
 
 qnn_status qnn_quantize_int4_sim(qnn_model **out, qnn_ctx *ctx, const qnn_model *m)
 {
-    const pass p = {
-        .method = "int4-sim", .opts = &no_opts, .weights = int4_weights, .wq = QNN_WQ_NONE};
+    const pass p = {.method = "int4-sim",
+                    .granularity = "per-tensor",
+                    .opts = &no_opts,
+                    .weights = int4_weights,
+                    .wq = QNN_WQ_NONE};
 
     return run(&p, out, ctx, m);
 }

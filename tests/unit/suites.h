@@ -9,6 +9,7 @@ Suite *gemm_suite(void);
 Suite *conv_suite(void);
 Suite *ops_suite(void);
 Suite *quant_suite(void);
+Suite *convert_suite(void);
 Suite *qat_suite(void);
 Suite *p3_suite(void);
 Suite *image_suite(void);

@@ -9,9 +9,10 @@
 
 int main(void)
 {
-    Suite *(*const suites[])(void) = {
-        core_suite,  gemm_suite,    conv_suite,    ops_suite,   quant_suite, qat_suite, p3_suite,
-        image_suite, dataset_suite, metrics_suite, train_suite, fit_suite,   file_suite};
+    Suite *(*const suites[])(void) = {core_suite,  gemm_suite,    conv_suite,    ops_suite,
+                                      quant_suite, convert_suite, qat_suite,     p3_suite,
+                                      image_suite, dataset_suite, metrics_suite, train_suite,
+                                      fit_suite,   file_suite};
     const size_t n_suites = sizeof suites / sizeof *suites;
     SRunner *const runner = srunner_create(suites[0]());
     int n_failed;
