@@ -113,9 +113,11 @@ static int open_pair(const study *s, const char *name, FILE **script, FILE **dat
 
 static int close_pair(FILE *script, FILE *data)
 {
-    const int is_bad = ferror(script) || ferror(data);
+    int is_bad = ferror(script) || ferror(data);
 
-    return (fclose(script) != 0) | (fclose(data) != 0) | is_bad;
+    is_bad |= fclose(script) != 0;
+    is_bad |= fclose(data) != 0;
+    return is_bad;
 }
 
 static int n_wanted(const study *s)

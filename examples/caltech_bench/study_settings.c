@@ -386,24 +386,37 @@ static const json_t *look_up(const json_t *root, const char *path)
     return json_object_get(json_object_get(root, group), dot + 1);
 }
 
+/* 0, or 2 with a message. A file from before a setting existed had its default. */
+static int compare(const setting *t, const char *dir, const json_t *now, const json_t *then)
+{
+    char *a, *b;
+
+    if (t->is_free || json_equal(now, then))
+        return 0;
+    a = json_dumps(now, JSON_ENCODE_ANY);
+    b = json_dumps(then, JSON_ENCODE_ANY);
+    study_error("--resume: %s was made with %s %s, not %s", dir, t->path, b != NULL ? b : "?",
+                a != NULL ? a : "?");
+    free(a);
+    free(b);
+    return 2;
+}
+
 int study_settings_compare(const char *dir, const json_t *mine, const json_t *theirs)
 {
-    for (int i = 0; i < N_SETTINGS; i++) {
-        const json_t *const now = look_up(mine, table[i].path);
-        const json_t *const then = look_up(theirs, table[i].path);
-        char *a, *b;
+    study_settings usual;
+    json_t *defaults;
+    int rc = study_settings_default(&usual);
 
-        if (table[i].is_free || json_equal(now, then))
-            continue;
-        a = json_dumps(now, JSON_ENCODE_ANY);
-        b = then != NULL ? json_dumps(then, JSON_ENCODE_ANY) : NULL;
-        study_error("--resume: %s was made with %s %s, not %s", dir, table[i].path,
-                    b != NULL ? b : "(none)", a != NULL ? a : "?");
-        free(a);
-        free(b);
-        return 2;
+    defaults = study_settings_json(&usual);
+    for (int i = 0; i < N_SETTINGS && rc == 0; i++) {
+        const json_t *const then = look_up(theirs, table[i].path);
+
+        rc = compare(&table[i], dir, look_up(mine, table[i].path),
+                     then != NULL ? then : look_up(defaults, table[i].path));
     }
-    return 0;
+    json_decref(defaults);
+    return rc;
 }
 
 /* ---- help --------------------------------------------------------------------------------------

@@ -858,7 +858,7 @@ START_TEST(tensors_of_every_type)
     static const size_t size[QNN_ST_COUNT] = {4, 2, 2, 4, 8, 1, 1, 8};
     const int64_t dim[2] = {3, 1}, none = 0;
     unsigned char data[QNN_ST_COUNT][24];
-    char path[256], name[8];
+    char path[256], name[16];
     qnn_st out, in;
 
     temporary(path, sizeof path, "tensors.safetensors");
